@@ -39,7 +39,7 @@ print(f"with a chance of 95 %, at most {threshold.rate_quantile(0.95):.2%} of fa
 # If the rate itself must keep the level, and not only its mean, ask for that: the threshold becomes lower.
 
 # %%
-sure = test.threshold(0.01, confidence=0.99)
+sure = test.threshold(0.01, delta=0.01)
 print(f"for 99 of 100 sets of held-out samples, at most 1 % are flagged below {sure.score:.3f}")
 
 # %% [markdown]

@@ -94,8 +94,8 @@ def test_the_numbers(run, bare):
 def test_what_goes_out_unseen(run, bare):
     """The line and the JSON say how many, at which error, also from a test that was saved."""
     accept = held_out(bare)
-    score, coverage, _ = accept.threshold(0.2, confidence=0.9)
-    number = int(accept.accept(logits(bare / "noise.npz"), 0.2, 0.9).sum())
+    score, coverage, _ = accept.threshold(0.2, delta=0.1)
+    number = int(accept.accept(logits(bare / "noise.npz"), 0.2, 0.1).sum())
     promised = ("--error", "0.2", "--confidence", "0.9")
     found = result(run, "bare.npy", *VAL, *promised)
     assert run("screen", "bare.npy", *VAL, "--save-test", "t.pt").code == 0
@@ -107,7 +107,7 @@ def test_what_goes_out_unseen(run, bare):
     _, out, err = run("screen", "bare.npy", *VAL, "--error", "0.001")
     assert "go out unseen, with a chance of 95.0 % at most 0.1 % wrong 0 (0.0 %)" in out
     assert err.count("warning") == 1
-    assert "nothing can be accepted at error=0.001 and confidence=0.95: 200 held-out samples" in err
+    assert "nothing can be accepted at max_error=0.001 and delta=0.05 200 held-out samples" in err
 
 
 def test_several_files_are_one_table(run, bare):

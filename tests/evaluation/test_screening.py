@@ -99,7 +99,11 @@ def test_thresholds_are_those_of_the_test_and_the_guarantee_costs_something():
         if threshold_rank(400, row.alpha, confidence) == 0:
             assert math.isnan(row.threshold)
             continue
-        made = ConformalTest(row.score).calibrate(trusted["val"].logits).threshold(row.alpha, confidence=confidence)
+        made = (
+            ConformalTest(row.score)
+            .calibrate(trusted["val"].logits)
+            .threshold(row.alpha, delta=None if confidence is None else 1 - confidence)
+        )
         assert row.threshold == float(made.score)
         assert row.rate == pytest.approx(float(made.expected_rate))
         assert row.rate_low == pytest.approx(float(made.rate_quantile(0.025)))

@@ -35,7 +35,7 @@ def test_the_promise_holds_under_a_known_truth(name):
     rng, risk, broken, accepted = np.random.default_rng(0), TRUTHS[name], 0, 0
     true_error = np.cumsum((EVEN * risk)[::-1])[::-1] / np.cumsum(EVEN[::-1])[::-1]
     for _ in range(500):
-        place = accepted_place(*drawn(risk, 1500, rng), 0.06, 0.9)
+        place = accepted_place(*drawn(risk, 1500, rng), 0.06, 0.1)
         accepted += place < 30
         broken += place < 30 and true_error[place] > 0.06
     assert broken <= 50 + 3 * np.sqrt(45)
@@ -55,7 +55,7 @@ def test_the_place_is_that_of_chains_by_their_definition(seed):
         place = max(starts, default=-1)
         while place >= 0 and rejected[place]:
             lowest, place = min(lowest, place), place - 1
-    assert accepted_place(right, wrong, 0.05, 0.9) == lowest
+    assert accepted_place(right, wrong, 0.05, 0.1) == lowest
 
 
 @pytest.mark.parametrize(("wrong", "samples", "error"), [(0, 300, 0.01), (7, 2000, 0.01), (4200, 10**6, 0.0045)])

@@ -44,9 +44,9 @@ def test_the_values_are_those_of_the_predictor(dtype):
     arrays = batch()
     test = ConformalTest().calibrate(make().eval()(torch.randn(200, WIDTH)).detach())
     predictor = BoCBatchPredictor(
-        make, inputs="x", target="y", id="path", keep=["site"], dtype=dtype, test=test, alpha=0.1
+        make, inputs="x", target="y", id="path", keep=["site"], dtype=dtype, conformal_test=test, alpha=0.1
     )
-    found, expected = predictor(arrays), plain(arrays, dtype=dtype, test=test, alpha=0.1)
+    found, expected = predictor(arrays), plain(arrays, dtype=dtype, conformal_test=test, alpha=0.1)
     assert tuple(found) == predictor.columns == ("path", "site", "target", *list(expected)[2:])
     assert found["path"] is arrays["path"]
     assert found["site"] is arrays["site"]

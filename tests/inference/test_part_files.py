@@ -140,7 +140,7 @@ OTHERS = {
     "trials": (shifted, {"trials": 50}, "with trials=100, got one with trials=50"),
     "dtype": (shifted, {"dtype": torch.bfloat16}, "dtype='None'.*bfloat16"),
     "id": (shifted, {"id": "path"}, r"columns=\['index', 'pred.*columns=\['index', 'path'"),
-    "test": (shifted, {"test": calibrated(2)}, "test="),
+    "test": (shifted, {"conformal_test": calibrated(2)}, "conformal_test="),
     "alpha": (shifted, {"alpha": 0.3}, "alpha=0.2, got one with alpha=0.3"),
 }
 

@@ -114,7 +114,7 @@ def calibrated(**options):
 
 def test_the_table_has_the_columns_of_a_test(tmp_path):
     model, test = Counting(), calibrated(temperature=3.0)
-    ours = predictor(model, test=test, alpha=0.3, batch_size=23)
+    ours = predictor(model, conformal_test=test, alpha=0.3, batch_size=23)
     logits = model.layer(data()[0]).detach()
     want = {**expected(logits, data()[1]), "p_in_distribution": test(logits), "review": test.flag(logits, 0.3)}
     test.calibrate(logits / 10)  # the predictor has a copy
@@ -136,17 +136,17 @@ def test_arguments_are_checked():
     with pytest.raises(TypeError, match=r"expected model as a .*Module, got function"):
         BoCPredictor(lambda x: x)
     with pytest.raises(ValueError, match="expected logits with 7 classes, as in the first batch, got 5"):
-        list(predictor(test=ConformalTest().calibrate(torch.randn(50, 7))).predict(data()[0]))
+        list(predictor(conformal_test=ConformalTest().calibrate(torch.randn(50, 7))).predict(data()[0]))
 
 
 def test_the_computation_reads_nothing_back_and_stays_on_a_gpu():
-    ours = predictor(test=calibrated())
+    ours = predictor(conformal_test=calibrated())
     ours._first = FirstBatch()
     with FakeTensorMode(allow_non_fake_inputs=True):
         ours._forward = nn.Linear(3, 5, device="cuda")
         for name in ("counts", "invalid"):
-            value = getattr(ours.test, name)
-            setattr(ours.test, name, torch.zeros(value.shape, dtype=torch.int64, device="cuda"))
+            value = getattr(ours.conformal_test, name)
+            setattr(ours.conformal_test, name, torch.zeros(value.shape, dtype=torch.int64, device="cuda"))
         with NoHostSync():
             columns = ours._columns(ours._reader.read(torch.randn(4, 3, device="cuda")))
     assert {x.device.type for x in columns.values()} == {"cuda"}
@@ -154,8 +154,8 @@ def test_the_computation_reads_nothing_back_and_stays_on_a_gpu():
 
 def test_device_is_the_models_own_or_the_one_given():
     assert BoCPredictor(linear()).device == BoCPredictor(nn.Identity()).device == torch.device("cpu")
-    ours = BoCPredictor(linear(), device="meta", test=calibrated())
-    assert ours.model.weight.device.type == ours.test.counts.device.type == "meta"
+    ours = BoCPredictor(linear(), device="meta", conformal_test=calibrated())
+    assert ours.model.weight.device.type == ours.conformal_test.counts.device.type == "meta"
 
 
 def modes(model):

@@ -346,7 +346,7 @@ def test_a_monitored_value_that_cannot_be_computed_is_nan_and_ends_no_fit(tmp_pa
         "logits": module(batch[0]) * (1.0 if module.current_epoch else math.nan),
         "targets": batch[1] if module.current_epoch < 2 else batch[1][:, None],
     }
-    callback = BoCCallback(test=True, alpha=0.1)
+    callback = BoCCallback(conformal_test=True, alpha=0.1)
     options = {"max_epochs": 3, "enable_checkpointing": True, "num_sanity_val_steps": 0}
     run = trainer(lightning, tmp_path, callback, stop, keep, **options)
     few, unfit = "enough held-out samples .* got 0", r"targets of shape \(16,\), .* got targets of shape \(16, 1\)"
@@ -356,4 +356,4 @@ def test_a_monitored_value_that_cannot_be_computed_is_nan_and_ends_no_fit(tmp_pa
     assert keep.best_model_score == pytest.approx(expected(module, VAL)["nll"])
     assert chosen(run.callback_metrics, "val/boc/") == {"skipped_batches": 3}  # and none of an earlier epoch
     assert math.isnan(run.callback_metrics["val/boc/flagged"])
-    assert not callback.test.calibrated
+    assert not callback.conformal_test.calibrated

@@ -88,13 +88,13 @@ class TestConformalTest:
     @pytest.mark.parametrize(("options", "batch"), [*zip(OPTIONS, (16, 7, 1, 16, 16), strict=True)])
     def test_level_power_and_the_test_itself(self, options, batch, tmp_path):
         module, test = classifier(lightning), ConformalTest(**options)
-        callback = BoCCallback(ood={1: "near"}, test=test, alpha=ALPHA)
+        callback = BoCCallback(ood={1: "near"}, conformal_test=test, alpha=ALPHA)
         run = trainer(lightning, tmp_path, callback)
         known = logits_of(module, KNOWN)
         whole = ConformalTest(**options).calibrate(known)
         with pytest.warns(UserWarning, match=r"without `test/boc/flagged`: the test has no held-out samples; call tr"):
             run.test(module, [loader(FAR), loader(NEAR)], verbose=False)
-        assert not callback.test.calibrated, "test samples are for testing"
+        assert not callback.conformal_test.calibrated, "test samples are for testing"
         assert "test/boc/flagged" not in run.callback_metrics
         for stage, first, flagged in (
             ("val", KNOWN, level(known, **options)),
@@ -107,12 +107,12 @@ class TestConformalTest:
             for name, data in (("near", NEAR), ("dataloader_idx_2", FAR)):
                 power = run.callback_metrics[f"{stage}/boc/{name}/flagged"].item()
                 assert power == pytest.approx(share(whole, logits_of(module, data)))
-            assert torch.equal(callback.test.counts, whole.counts)
+            assert torch.equal(callback.conformal_test.counts, whole.counts)
         assert not test.calibrated
 
     @pytest.mark.parametrize("batch", [16, 7])
     def test_acceptance_of_odd_samples_by_the_even_ones(self, batch, tmp_path):
-        module, callback = classifier(lightning), BoCCallback(ood={1: "near"}, accept=0.4)
+        module, callback = classifier(lightning), BoCCallback(ood={1: "near"}, max_error=0.4)
         run = trainer(lightning, tmp_path, callback)
         known = logits_of(module, KNOWN)
         target = torch.where(torch.arange(len(known)) % 9 == 0, known.argmin(-1), known.argmax(-1))
@@ -123,12 +123,12 @@ class TestConformalTest:
         assert run.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
         assert expected > 0
         assert "val/boc/near/accepted" not in run.callback_metrics
-        alone = trainer(lightning, tmp_path, BoCCallback(accept=0.4))
+        alone = trainer(lightning, tmp_path, BoCCallback(max_error=0.4))
         alone.validate(module, loader(labelled, batch), verbose=False)
         assert alone.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
         whole = Acceptance().calibrate(known, target)
         assert torch.equal(callback.acceptance.counts, whole.counts)
-        loaded = BoCCallback(accept=0.4)
+        loaded = BoCCallback(max_error=0.4)
         loaded.load_state_dict(callback.state_dict())
         assert torch.equal(loaded.acceptance.counts, whole.counts)
 
@@ -136,7 +136,7 @@ class TestConformalTest:
         module = classifier(library, rate=0.5)
         keep = library.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, monitor="val/boc/nll")
         tests = {"boc": ConformalTest(), "gap": ConformalTest("gap")}
-        callbacks = [BoCCallback(test=test, prefix=prefix, alpha=ALPHA) for prefix, test in tests.items()]
+        callbacks = [BoCCallback(conformal_test=test, prefix=prefix, alpha=ALPHA) for prefix, test in tests.items()]
         run = trainer(library, tmp_path, *callbacks, keep, max_epochs=2, enable_checkpointing=True)
         run.fit(module, loader(TRAIN), loader(KNOWN))
         for epoch in range(2):
@@ -146,13 +146,17 @@ class TestConformalTest:
                 test = ConformalTest(score)
                 test.load_state_dict(saved["callbacks"][callback.state_key]["test"])
                 assert torch.equal(test.counts, ConformalTest(score).calibrate(logits_of(module, KNOWN)).counts)
-        again = BoCCallback(test=True, alpha=ALPHA)
+        again = BoCCallback(conformal_test=True, alpha=ALPHA)
         again.load_state_dict(saved["callbacks"][again.state_key])
-        assert torch.equal(again.test.counts, callbacks[0].test.counts)
-        assert BoCCallback().state_dict() == BoCCallback(test=True).state_dict() == {}
-        table = next(iter(BoCPredictor(module.model, test=again.test, progress=False).predict(FAR.tensors[0])))
+        assert torch.equal(again.conformal_test.counts, callbacks[0].conformal_test.counts)
+        assert BoCCallback().state_dict() == BoCCallback(conformal_test=True).state_dict() == {}
+        table = next(
+            iter(
+                BoCPredictor(module.model, conformal_test=again.conformal_test, progress=False).predict(FAR.tensors[0])
+            )
+        )
         torch.testing.assert_close(table["p_in_distribution"], again.test(logits_of(module, FAR)))
-        callbacks[0].test.update(logits_of(module, NEAR))  # an ordinary test, which can be changed
+        callbacks[0].conformal_test.update(logits_of(module, NEAR))  # an ordinary test, which can be changed
 
     def test_pixels_of_a_picture_stay_together(self):
         pictures, target = 4 * random(9, 4, 3, 5), torch.zeros(9, 4, 3, dtype=torch.long)
@@ -177,7 +181,7 @@ class TestConformalTest:
 
     def test_too_few_samples_are_said_once_and_have_no_value(self, tmp_path):
         """Of 61 samples, 31 are in the first half: at 2 % all of them can flag a sample, and a half cannot."""
-        callback = BoCCallback(ood={1: "near"}, test=True, alpha=0.02, keys=("gap",))
+        callback = BoCCallback(ood={1: "near"}, conformal_test=True, alpha=0.02, keys=("gap",))
         for _ in range(2):  # in each run
             run = trainer(lightning, tmp_path, callback, max_epochs=2)
             with pytest.warns(UserWarning, match="enough held-out samples to flag one at alpha=0.02, got 31") as said:
@@ -187,11 +191,13 @@ class TestConformalTest:
             assert run.callback_metrics["val/boc/near/flagged"] > 0
 
     def test_arguments(self):
-        with pytest.raises(TypeError, match=r"expected test as True, False or a torch_boc.ConformalTest, got str"):
-            BoCCallback(test="log_odds")
-        assert BoCCallback(alpha=0).test is BoCCallback(test=False).test is None
-        callback = BoCCallback(test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
-        assert not callback.test.calibrated
+        with pytest.raises(
+            TypeError, match=r"expected conformal_test as True, False or a torch_boc.ConformalTest, got str"
+        ):
+            BoCCallback(conformal_test="log_odds")
+        assert BoCCallback(alpha=0).conformal_test is BoCCallback(conformal_test=False).conformal_test is None
+        callback = BoCCallback(conformal_test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
+        assert not callback.conformal_test.calibrated
         with pytest.raises(ValueError, match=r"with score='gap'.*with these arguments"):
             callback.load_state_dict({"test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
 
@@ -200,7 +206,7 @@ class TestConformalTest:
 def test_batches_cost_no_host_sync_and_no_memory(options):
     """After the first batch, which is looked at on a CPU in case it holds probabilities."""
     test = None if options is None else ConformalTest(**options)
-    callback, module = BoCCallback(ood={1: "near"}, test=test, thresholds=4096), classifier(lightning)
+    callback, module = BoCCallback(ood={1: "near"}, conformal_test=test, thresholds=4096), classifier(lightning)
     callback._begin("val", module, ["", "near"])
     target = torch.zeros(20, dtype=torch.long)
 
@@ -268,7 +274,7 @@ class TestProblems:
             return outputs["logits"], batch[1]
 
         module.on_validation_end = lambda: seen.append(chosen(run.callback_metrics, "val/boc/"))
-        callback = BoCCallback(logits=failing, keys=("samples", "gap"), test=True, alpha=ALPHA)
+        callback = BoCCallback(logits=failing, keys=("samples", "gap"), conformal_test=True, alpha=ALPHA)
         run = trainer(library, tmp_path, callback, max_epochs=2, num_sanity_val_steps=0)
         with pytest.warns(UserWarning, match=f"{SAID} a batch of val: KeyError: 'heatmap'") as said:
             run.fit(module, loader(TRAIN), loader(VAL))

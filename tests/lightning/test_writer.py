@@ -71,7 +71,7 @@ def test_probabilities_are_refused(binary, message, module, tmp_path):
 
 def test_columns_of_a_test(module, tmp_path):
     test = ConformalTest().calibrate(logits_of(module, points(60, 5)))
-    out, logits = predict(tmp_path, module, loader(DATA), test=test, alpha=0.2), logits_of(module, DATA)
+    out, logits = predict(tmp_path, module, loader(DATA), conformal_test=test, alpha=0.2), logits_of(module, DATA)
     found = table(out)
     assert list(found) == ["index", "target", *COLUMNS, "p_in_distribution", "review"]
     torch.testing.assert_close(found["p_in_distribution"], test(logits), rtol=1e-12, atol=0)

@@ -43,23 +43,23 @@ def validate(folder: Path, module: Any) -> None:
     callbacks = (
         BoCCallback(ood=OOD, keys=("samples", "gap", "accuracy"), plot_every_n_epochs=1),
         BoCCallback(ood=OOD, keys=("gap",), prefix="binned", thresholds=2**12, logits="model.2"),
-        BoCCallback(ood=OOD, keys=("gap",), prefix="tested", test=ConformalTest("msp"), alpha=0.1),
+        BoCCallback(ood=OOD, keys=("gap",), prefix="tested", conformal_test=ConformalTest("msp"), alpha=0.1),
     )
     run = trainer(folder, *callbacks, use_distributed_sampler=False)
     run.validate(module, shares(run.global_rank), verbose=False)
-    save(folder, "validate", run, test=callbacks[2].test.state_dict())
+    save(folder, "validate", run, test=callbacks[2].conformal_test.state_dict())
 
 
 def validate_together(folder: Path, module: Any) -> None:
     """Both processes work on each sample, as in tensor parallelism."""
     names = ("data_parallel", "tensor_parallel")
-    callback = BoCCallback(keys=("samples", "gap"), test=True, alpha=0.1)
+    callback = BoCCallback(keys=("samples", "gap"), conformal_test=True, alpha=0.1)
     run = trainer(folder, callback, use_distributed_sampler=False)
     module.on_validation_start = lambda: setattr(
         module, "_device_mesh", init_device_mesh("cpu", (1, 2), mesh_dim_names=names)
     )
     run.validate(module, loader(KNOWN, 8), verbose=False)
-    save(folder, "together", run, test=callback.test.state_dict())
+    save(folder, "together", run, test=callback.conformal_test.state_dict())
     module._device_mesh, module.on_validation_start = None, lambda: None
 
 
@@ -74,7 +74,9 @@ def validate_with_failures(folder: Path, module: Any) -> None:
             raise KeyError("heatmap")
         return outputs["logits"], batch[1]
 
-    callback = BoCCallback(logits=failing, ood=OOD, keys=("samples", "gap", "nll"), plot_every_n_epochs=1, test=True)
+    callback = BoCCallback(
+        logits=failing, ood=OOD, keys=("samples", "gap", "nll"), plot_every_n_epochs=1, conformal_test=True
+    )
     run = trainer(folder / "failures", callback, use_distributed_sampler=False)
     run.validate(module, shares(run.global_rank), verbose=False)
     save(folder, "failures", run)

@@ -150,7 +150,7 @@ def test_the_monitor_follows_the_logits_to_their_device():
         pass
     assert ours.evidence.device.type == "cpu"
     with FakeTensorMode(allow_non_fake_inputs=True):
-        for module in (ours, ours.test, ours.own):
+        for module in (ours, ours.conformal_test, ours.own):
             for name, buffer in list(module.named_buffers(recurse=False)):
                 setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
         model = nn.Linear(3, 5, device="cuda")
@@ -160,7 +160,10 @@ def test_the_monitor_follows_the_logits_to_their_device():
 
 
 BAD = [
-    (lambda: watch(linear(), monitor=monitor().test), "expected monitor as .*DriftMonitor, got ConformalTest"),
+    (
+        lambda: watch(linear(), monitor=monitor().conformal_test),
+        "expected monitor as .*DriftMonitor, got ConformalTest",
+    ),
     (lambda: watch(linear(), monitor=DriftMonitor()), "expected a monitor with a test, got one without"),
     (lambda: watch(linear(), monitor=DriftMonitor(ConformalTest())), "expected held-out samples"),
     (lambda: watch(linear(), on_alarm=print), "expected a monitor for on_alarm, got none"),

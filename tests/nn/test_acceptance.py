@@ -33,8 +33,8 @@ def calibrated(rows=3000, **options):
 @kinds
 def test_accepted_are_scores_from_the_threshold_on(options):
     accept, (logits, target) = calibrated(**options), samples()
-    accepted = accept.accept(logits, 0.1, 0.9)
-    threshold, group = accept.threshold(0.1, confidence=0.9), logits.argmax(-1)
+    accepted = accept.accept(logits, 0.1, 0.1)
+    threshold, group = accept.threshold(0.1, delta=0.1), logits.argmax(-1)
     log_odds, by_class = scores["log_odds"](logits), bool(options)
     least = threshold.score[group] if by_class else threshold.score
     assert torch.equal(accepted, log_odds.float() >= least.float())
@@ -129,13 +129,15 @@ def test_samples_that_do_not_count_and_rows_that_cannot():
 def test_it_says_what_would_do_if_nothing_can_be_accepted():
     logits, target = samples(100)
     with pytest.warns(
-        match=r"error=0\.01 and confidence=0\.95: 100 held-out.* at least 408 .* or error=0\.\d+ would do"
+        match=r"max_error=0\.01 and delta=0\.05: 100 held-out.* at least 408 .* or max_error=0\.\d+ would do"
     ):
         accepted = Acceptance().calibrate(logits, target).accept(logits)
     assert not accepted.any()
     sure = torch.linspace(9, 5, 300)[:, None] * torch.eye(5)[0]
     accept = Acceptance().calibrate(sure, (torch.arange(300) % 80 == 0).long())
-    with pytest.warns(match=r": 300 held-out samples, 4 .*; about \d+00 held-out samples like these or error=0\.049"):
+    with pytest.warns(
+        match=r": 300 held-out samples, 4 .*; about \d+00 held-out samples like these or max_error=0\.049"
+    ):
         threshold = accept.threshold(0.02)
     assert threshold.score == math.inf
     assert threshold.coverage == 0
@@ -152,8 +154,8 @@ BAD = [
     (lambda: Acceptance().update(gather(LOGITS, extras=["log_odds"])), "expected evidence that was gathered with targ"),
     (lambda: Acceptance().calibrate(LOGITS, TARGET[:50]), r"expected target of shape \(100,\)"),
     (lambda: Acceptance("confidence"), "expected groups as None or 'prediction', got 'confidence'"),
-    (lambda: calibrated().accept(LOGITS, error=0), r"expected error in \(0, 1\), got 0"),
-    (lambda: calibrated().accept(LOGITS, confidence=1), r"expected confidence in \(0, 1\), got 1"),
+    (lambda: calibrated().accept(LOGITS, max_error=0), r"expected max_error in \(0, 1\), got 0"),
+    (lambda: calibrated().accept(LOGITS, delta=1), r"expected delta in \(0, 1\), got 1"),
     (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
 ]
 

@@ -86,7 +86,7 @@ def test_batches_in_any_order_merged_tests_copies_and_files_are_one_calibration(
 def test_flags_are_scores_below_the_threshold(options):
     test = calibrated(rows=4000, **options)
     z = new(rows=500)
-    for how in ({}, {"confidence": 0.9}):
+    for how in ({}, {"delta": 0.1}):
         threshold, flags = test.threshold(0.1, **how), test.flag(z, 0.1, **how)
         name, sign = test.scoring.name, sign_of(test)
         score = sign * compute_scores(z / test.scoring.temperature, [name])[name]
@@ -204,7 +204,7 @@ def test_what_is_refused(call, message):
 @pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, math.nan])
 def test_levels_outside_of_zero_and_one(wrong):
     test, z = calibrated(), new()
-    methods = {"alpha": test.flag, "confidence": test.flag, "fdr": test.discoveries}
+    methods = {"alpha": test.flag, "delta": test.flag, "fdr": test.discoveries}
     for name, call in (*methods.items(), ("alpha", lambda _, alpha: test.threshold(alpha))):
         with pytest.raises(ValueError, match=rf"expected {name} in \(0, 1\)"):
             call(z, **{name: wrong})
@@ -215,8 +215,8 @@ def test_too_few_held_out_samples_for_a_level():
     with pytest.warns(match=r"flagged at alpha=0\.01, which takes at least 99: 98 held-out samples are too few"):
         assert not test.flag(new(), 0.01).any()
     assert test.flag(new(), 0.01).shape == (60,)  # said once
-    with pytest.warns(match=r"at alpha=0\.04 and confidence=0\.99, which takes at least 113"):
-        assert test.threshold(0.04, confidence=0.99).score == -math.inf
+    with pytest.warns(match=r"at alpha=0\.04 and delta=0\.01, which takes at least 113"):
+        assert test.threshold(0.04, delta=0.01).score == -math.inf
     with pytest.warns(match=r"nothing can be flagged in [1-5] of 5 groups at alpha"):
         calibrated(rows=98, groups="prediction").flag(new(), 0.02)
 

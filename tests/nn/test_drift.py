@@ -190,7 +190,7 @@ BAD = [
     (lambda: DriftMonitor().update(stream()), "expected a monitor with a test, got one without"),
     (lambda: DriftMonitor(ConformalTest()).update(stream()), "expected held-out samples to compare with, got none"),
     (lambda: DriftMonitor(calibrated(), alpha=1.0), r"expected alpha in \(0, 1\), got 1"),
-    (lambda: DriftMonitor("log_odds"), r"expected test as a torch_boc\.ConformalTest, got str"),
+    (lambda: DriftMonitor("log_odds"), r"expected conformal_test as a torch_boc\.ConformalTest, got str"),
     (lambda: DriftMonitor().update_p_values(torch.tensor([0.5, -0.5])), r"p-values in \[0, 1\], got -0\.5 to 0\.5"),
     (lambda: DriftMonitor().update_p_values(torch.tensor([1])), r"p-values as a floating-point .*, got torch\.int64"),
     (lambda: DriftMonitor(calibrated()).update(stream()[:9].softmax(-1)), "got probabilities"),

@@ -42,7 +42,9 @@ def screened(model=None, **options):
     held_out = 4 * torch.randn(200, 5, generator=torch.Generator().manual_seed(3))
     test = ConformalTest(**options).calibrate(held_out)
     columns = VERDICT if options else None  # to export the p-values of the probe takes time
-    return BoCClassifier(linear() if model is None else model, 1, columns=columns, test=test, alpha=0.2).eval()
+    return BoCClassifier(
+        linear() if model is None else model, 1, columns=columns, conformal_test=test, alpha=0.2
+    ).eval()
 
 
 def assert_same_verdict(p, review, result):
@@ -77,7 +79,7 @@ def test_a_test_is_exported_saved_and_loaded(groups):
     torch.export.save(torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: BATCH},)}), file)
     file.seek(0)
     program = torch.export.load(file)
-    assert torch.equal(program.state_dict["test.counts"], classifier.test.counts)
+    assert torch.equal(program.state_dict["conformal_test.counts"], classifier.conformal_test.counts)
     for size in (80, 200):
         x = torch.randn(size, 3)
         result = program.module()(x)

@@ -33,7 +33,7 @@ def calibrated(score="log_odds", classes=5, **options):
 def test_the_classifier_says_what_probe_and_test_say(score, temperature, groups):
     test, x = calibrated(score, temperature=temperature, groups=groups), logits(50)
     x[3, 1] = torch.nan
-    result = BoCClassifier(nn.Identity(), test=test, alpha=0.1)(x)
+    result = BoCClassifier(nn.Identity(), conformal_test=test, alpha=0.1)(x)
     assert [*result.probe] == [*ProbeOutput._fields, "p_in_distribution", "review"]
     torch.testing.assert_close([*result.probe.values()][:9], [*BoCProbe()(x)], rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(result.p_in_distribution, test(x), rtol=0, atol=0, equal_nan=True)
@@ -47,16 +47,16 @@ def test_a_class_axis_in_the_middle(dim):
     """The classifier knows where the classes are, whatever the test was calibrated with."""
     x = logits(2 * 6).reshape(2, 6, 5).movedim(-1, 1).unsqueeze(-1)
     test = ConformalTest(dim=dim).calibrate(logits(300))
-    result = BoCClassifier(nn.Identity(), dim=1, test=test)(x)
+    result = BoCClassifier(nn.Identity(), dim=1, conformal_test=test)(x)
     assert result.p_in_distribution.shape == (2, 6, 1)
     want = ConformalTest(dim=-1).calibrate(logits(300))(x.movedim(1, -1))
     torch.testing.assert_close(result.p_in_distribution, want, rtol=0, atol=0)
 
 
 def test_the_state_dict_has_both_and_the_names_of_the_model_do_not_change():
-    first = BoCClassifier(linear(), test=calibrated(groups="prediction"))
+    first = BoCClassifier(linear(), conformal_test=calibrated(groups="prediction"))
     assert [name for name in first.state_dict() if name.startswith("model.")] == ["model.weight", "model.bias"]
-    second = BoCClassifier(nn.Linear(3, 5), test=ConformalTest("log_odds", groups="prediction"))
+    second = BoCClassifier(nn.Linear(3, 5), conformal_test=ConformalTest("log_odds", groups="prediction"))
     x = torch.randn(30, 3)
     with pytest.raises(ValueError, match=r"expected held-out samples .* call calibrate\(logits\) first"):
         second(x)
@@ -70,7 +70,7 @@ def test_the_state_dict_has_both_and_the_names_of_the_model_do_not_change():
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies(duplicate):
-    classifier, x = BoCClassifier(linear(), test=calibrated(), alpha=0.2), torch.randn(9, 3)
+    classifier, x = BoCClassifier(linear(), conformal_test=calibrated(), alpha=0.2), torch.randn(9, 3)
     with torch.no_grad():
         result = classifier(x)
         assert torch.equal(duplicate(classifier)(x).p_in_distribution, result.p_in_distribution)
@@ -78,13 +78,25 @@ def test_copies(duplicate):
 
 
 BAD = [
-    (lambda: BoCClassifier(linear(), test=linear()), "expected test as a torch_boc.ConformalTest, got Linear"),
-    (lambda: BoCClassifier(linear(), test=calibrated(), alpha=0), r"expected alpha in \(0, 1\), got 0"),
-    (lambda: BoCClassifier(linear(), error=1), r"expected error in \(0, 1\), got 1"),
-    (lambda: BoCClassifier(linear(), columns=["review"]), "a test for the column 'review', got none; give test="),
-    (lambda: BoCClassifier(linear(), columns=["gap"], test=calibrated()), r"distribution' or 'review' .* \['gap'"),
-    (lambda: BoCClassifier(linear(), columns=["gip"], test=calibrated()), r"review, accepted, got \['gip'\]"),
-    (lambda: BoCClassifier(linear(), test=calibrated(classes=7))(torch.ones(2, 3)), "with 7 classes, .* got 5"),
+    (
+        lambda: BoCClassifier(linear(), conformal_test=linear()),
+        "expected conformal_test as a torch_boc.ConformalTest, got Linear",
+    ),
+    (lambda: BoCClassifier(linear(), conformal_test=calibrated(), alpha=0), r"expected alpha in \(0, 1\), got 0"),
+    (lambda: BoCClassifier(linear(), max_error=1), r"expected max_error in \(0, 1\), got 1"),
+    (
+        lambda: BoCClassifier(linear(), columns=["review"]),
+        "a test for the column 'review', got none; give conformal_test=",
+    ),
+    (
+        lambda: BoCClassifier(linear(), columns=["gap"], conformal_test=calibrated()),
+        r"distribution' or 'review' .* \['gap'",
+    ),
+    (lambda: BoCClassifier(linear(), columns=["gip"], conformal_test=calibrated()), r"review, accepted, got \['gip'\]"),
+    (
+        lambda: BoCClassifier(linear(), conformal_test=calibrated(classes=7))(torch.ones(2, 3)),
+        "with 7 classes, .* got 5",
+    ),
 ]
 
 
@@ -99,9 +111,9 @@ def test_a_level_that_is_too_low_is_said_at_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match=r"nothing can be flagged at alpha=0.01, .*: 50 held"):
-            BoCClassifier(linear(), test=few, alpha=0.01)
-        BoCClassifier(linear(), test=few, alpha=0.05)
-        BoCClassifier(linear(), test=ConformalTest(), alpha=0.01)  # its samples come later
+            BoCClassifier(linear(), conformal_test=few, alpha=0.01)
+        BoCClassifier(linear(), conformal_test=few, alpha=0.05)
+        BoCClassifier(linear(), conformal_test=ConformalTest(), alpha=0.01)  # its samples come later
 
 
 @pytest.mark.parametrize("groups", GROUPS)
@@ -112,7 +124,7 @@ def test_screened_columns_are_those_of_both(names, temperature, score, groups):
     test, x = calibrated(score, temperature=temperature, groups=groups), logits(70)
     x[2, 2] = torch.inf
     chosen = ("review", *names, "p_in_distribution")
-    found = SampleColumns(chosen, trials=20, test=test, alpha=0.1)(x)
+    found = SampleColumns(chosen, trials=20, conformal_test=test, alpha=0.1)(x)
     assert tuple(found) == chosen
     want = {"p_in_distribution": test(x), "review": test.flag(x, 0.1)}
     want |= sample_columns(x, trials=20, columns=names) if names else {}
@@ -148,19 +160,26 @@ def test_acceptance_beside_the_probe_and_the_test():
     accept, test = Acceptance().calibrate(z, target), calibrated("energy")
     expected = accept.accept(logits(50, seed=3), 0.1)
     assert 0 < expected.sum() < 50
-    for options in ({}, {"test": test}, {"test": calibrated(temperature=2.0)}, {"columns": ["accepted", "gap"]}):
-        found = SampleColumns(accept=accept, error=0.1, **options)(logits(50, seed=3))
+    for options in (
+        {},
+        {"conformal_test": test},
+        {"conformal_test": calibrated(temperature=2.0)},
+        {"columns": ["accepted", "gap"]},
+    ):
+        found = SampleColumns(acceptance=accept, max_error=0.1, **options)(logits(50, seed=3))
         assert torch.equal(found["accepted"], expected)
-        result = BoCClassifier(nn.Identity(), accept=accept, error=0.1, **options)(logits(50, seed=3))
+        result = BoCClassifier(nn.Identity(), acceptance=accept, max_error=0.1, **options)(logits(50, seed=3))
         assert torch.equal(result.accepted, expected)
         assert {*result.probe} <= {*found}
-    predictor = BoCPredictor(nn.Identity(), accept=accept, error=0.1, progress=False)
+    predictor = BoCPredictor(nn.Identity(), acceptance=accept, max_error=0.1, progress=False)
     (table,) = predictor.predict([logits(50, seed=3)])
     assert torch.equal(table["accepted"], expected)
-    assert predictor.settings["error"] == 0.1
-    with pytest.raises(ValueError, match=r"expected an acceptance for the column 'accepted', got none; give accept="):
+    assert predictor.settings["max_error"] == 0.1
+    with pytest.raises(
+        ValueError, match=r"expected an acceptance for the column 'accepted', got none; give acceptance="
+    ):
         SampleColumns(["accepted"])
     with pytest.raises(ValueError, match="expected 'accepted' among the columns, because an acceptance is given"):
-        SampleColumns(["gap"], accept=accept)
-    with pytest.raises(TypeError, match=r"expected accept as a torch_boc\.Acceptance, got float"):
-        BoCClassifier(nn.Identity(), accept=0.1)
+        SampleColumns(["gap"], acceptance=accept)
+    with pytest.raises(TypeError, match=r"expected acceptance as a torch_boc\.Acceptance, got float"):
+        BoCClassifier(nn.Identity(), acceptance=0.1)

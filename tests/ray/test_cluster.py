@@ -102,7 +102,7 @@ def test_predictions_are_those_of_one_process(cluster, files, tmp_path):
     options = {**NAMES, "keep": ["site"], "batch_size": BATCH, "test": test, "alpha": 0.1}
     path = predict(read(files), models.linear, tmp_path / "out", **options)
     assert check_complete(path) == str(tmp_path / "out")
-    assert_frame_equal(written(path).drop(columns="site"), expected(test=test, alpha=0.1), check_exact=True)
+    assert_frame_equal(written(path).drop(columns="site"), expected(conformal_test=test, alpha=0.1), check_exact=True)
     table = pq.read_table(path).sort_by("path")
     assert str(table.schema.field("site").type) == "int64"
     assert table["site"].to_pylist() == columns()["site"]

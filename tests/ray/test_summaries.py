@@ -113,7 +113,7 @@ def test_rows_that_are_refused(monkeypatch):
         calibrate(Blocks(with_logits(torch.tensor([[1.0, torch.nan], [0.0, 1.0]]))))
     with pytest.raises(TypeError, match=r"expected dataset as a ray.data.Dataset, got list"):
         predict([1], torch.nn.Identity, "out")
-    with pytest.raises(TypeError, match=r"expected test as a torch_boc.ConformalTest, got str"):
+    with pytest.raises(TypeError, match=r"expected conformal_test as a torch_boc.ConformalTest, got str"):
         calibrate(Blocks(with_logits(LOGITS)), "energy")
     monkeypatch.undo()
     with pytest.raises(TypeError, match=r"expected dataset as a ray.data.Dataset, got list"):

@@ -41,7 +41,7 @@ def test_pipelines(task, make, texts, options):
     model = make().eval()
     test = ConformalTest().calibrate(torch.randn(99, 5)) if make is roberta else None
     expected = pipeline(task, model=model, tokenizer=tokenizer(), device="cpu")(texts, batch_size=1, **options)
-    work = pipeline(task, model=BoCClassifier(model, dim=-1, test=test), tokenizer=tokenizer(), device="cpu")
+    work = pipeline(task, model=BoCClassifier(model, dim=-1, conformal_test=test), tokenizer=tokenizer(), device="cpu")
     (found, form), (wanted, same) = tree_flatten(work(texts, batch_size=3, **options)), tree_flatten(expected)
     assert form == same
     for one, other in zip(found, wanted, strict=True):

@@ -70,7 +70,7 @@ def screen(
         accept, sure = (None if error is None else ready.accept), confidence or SURE
         if error is not None and accept is None:
             raise ValueError(f"{ready.name}: expected held-out samples with targets for --error, got none")
-        threshold = test.threshold(alpha, confidence=confidence)
+        threshold = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
         readers = [ready.open(files, path) for path in paths]
         shared = [name for name in readers[0].notes if all(name in reader.notes for reader in readers)]
         for reader in readers:
@@ -86,12 +86,15 @@ def screen(
             columns |= {"index": new.row_numbers, **{name: new.notes[name] for name in shared}}
             if reader.classes:
                 columns["class"] = [reader.classes[i] for i in numbers["prediction"].tolist()]
-            p, review = test(new.logits), test.flag(new.logits, alpha, confidence=confidence)
+            p, review = (
+                test(new.logits),
+                test.flag(new.logits, alpha, delta=None if confidence is None else 1 - confidence),
+            )
             columns |= {**numbers, "p_in_distribution": p, "review": review}
             if fdr is not None:
                 columns["discovery"] = test.discoveries(new.logits, fdr)
             if error is not None and accept is not None:
-                columns["accepted"] = accept.accept(new.logits, error, sure)
+                columns["accepted"] = accept.accept(new.logits, error, 1 - sure)
             columns = some_rows(columns, p.nan_to_num(-1).argsort(stable=True))
             write(columns)
             counts = {name: int(columns[name].sum()) for name in DECISIONS if name in columns}
@@ -117,7 +120,7 @@ def screen(
         "output": out,
     }
     if error is not None and accept is not None:
-        least, coverage, _ = accept.threshold(error, confidence=sure)
+        least, coverage, _ = accept.threshold(error, delta=1 - sure)
         content |= {"error_confidence": sure, "accepted_from": least.tolist(), "accepted_held_out": coverage.tolist()}
     if json:
         print_json(content)

@@ -61,7 +61,7 @@ class Stream:
         content, test = load_content(self.path, KIND, self.files)
         self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
         self.monitor.load_state_dict(content["state"])
-        begun: Any = self.monitor.test
+        begun: Any = self.monitor.conformal_test
         self.ready, self.taken = Ready(begun, None, printable(content["name"])), dict(content["taken"])
         new = begun if ready is None else ready.test
         same = new.scoring == begun.scoring and torch.equal(new.counts, begun.counts)

@@ -118,8 +118,8 @@ def acceptance_rows(test: ProbedSet, arranged: Arranged) -> Iterator[tuple[Any, 
     for error in ERRORS:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "nothing can be accepted")  # the report says so
-            score = float(accept.threshold(error, confidence=SURE).score)
-            goes_out = accept.accepted_at(Placing(place, None, ~number.isnan()), error, SURE)
+            score = float(accept.threshold(error, delta=1 - SURE).score)
+            goes_out = accept.accepted_at(Placing(place, None, ~number.isnan()), error, 1 - SURE)
         shares = []
         for mask in (goes_out, ~right[goes_out]):
             some = int(mask.sum())
@@ -154,12 +154,12 @@ def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]
     for alpha in THRESHOLD_LEVELS:
         for confidence in (None, CONFIDENCE):
             known = (score, alpha, math.nan if confidence is None else confidence, samples)
-            if threshold_rank(samples, alpha, confidence) == 0:
+            if threshold_rank(samples, alpha, None if confidence is None else 1 - confidence) == 0:
                 yield *known, *[math.nan] * 4
                 continue
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "far fewer than alpha")  # the table of flagged shares shows it
-                found = test.threshold(alpha, confidence=confidence)
+                found = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
             yield *known, float(found.score), *_rates(int(found.rank), samples)
 
 

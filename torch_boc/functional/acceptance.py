@@ -46,30 +46,30 @@ def needed_samples(wrong: int, error: float, chance: float) -> int:
     return bisect_left(range(2**40), -chance, key=lambda n: -lower_tail(wrong, n, error))
 
 
-def accepted_place(right: Tensor, wrong: Tensor, error: float, confidence: float) -> int:
+def accepted_place(right: Tensor, wrong: Tensor, max_error: float, delta: float) -> int:
     """The lowest place at which predictions can be accepted; the number of places if none can be.
 
-    With a chance of at least `confidence` over the held-out samples, at most a share of `error` of the accepted
-    predictions is wrong, whatever the classifier and the score are. No order of the risks is assumed.
+    With probability at least 1 - `delta` over the draw of the held-out set, at most a share of `max_error` of the
+    accepted predictions is wrong, whatever the classifier and the score are. No order of the risks is assumed.
 
     Args:
         right: (places,), the counts of right held-out predictions, on the CPU.
         wrong: (places,), those of wrong ones.
-        error: the largest share of wrong predictions among the accepted ones.
-        confidence: the chance with which this holds.
+        max_error: the largest error rate among the accepted predictions.
+        delta: the probability with which it may be exceeded.
 
     >>> right, wrong = torch.tensor([100, 400, 900]), torch.tensor([80, 30, 0])
-    >>> accepted_place(right, wrong, 0.05, 0.95), accepted_place(right, wrong, 0.01, 0.95)
+    >>> accepted_place(right, wrong, 0.05, 0.05), accepted_place(right, wrong, 0.01, 0.05)
     (1, 2)
     """
     accepted, mistakes = ((x.flip(-1).cumsum(-1).flip(-1)) for x in (right + wrong, wrong))
-    chance = (1.0 - confidence) / len(STARTS)
-    starts = {int((accepted >= needed_samples(k, error, chance)).sum()) - 1 for k in STARTS}
+    chance = delta / len(STARTS)
+    starts = {int((accepted >= needed_samples(k, max_error, chance)).sum()) - 1 for k in STARTS}
     # With the same number of mistakes, more accepted predictions never have a larger p-value.
     tested = sorted({*wrong.nonzero().flatten().tolist(), *starts} - {-1}, reverse=True)
     lowest, goes_on = len(right), False
     for place, number, bad in zip(tested, accepted[tested].tolist(), mistakes[tested].tolist(), strict=True):
-        rejected = (goes_on or place in starts) and lower_tail(bad, number, error) <= chance
+        rejected = (goes_on or place in starts) and lower_tail(bad, number, max_error) <= chance
         if goes_on and not rejected:
             lowest = place + 1
         goes_on = rejected
@@ -185,23 +185,23 @@ class AcceptanceThreshold(NamedTuple):
     samples: Tensor
 
 
-def what_would_do(right: Tensor, wrong: Tensor, error: float, confidence: float) -> str:
+def what_would_do(right: Tensor, wrong: Tensor, max_error: float, delta: float) -> str:
     """How many held-out samples, or which error, it would take to accept some predictions, if nothing is accepted."""
-    samples, chance, remedies = int((right + wrong).sum()), (1.0 - confidence) / len(STARTS), []
-    if samples < (needed := needed_samples(0, error, chance)):
+    samples, chance, remedies = int((right + wrong).sum()), delta / len(STARTS), []
+    if samples < (needed := needed_samples(0, max_error, chance)):
         remedies.append(f"at least {needed} held-out samples")
     else:  # with times as many samples, one threshold at least would pass its test
         bad, number = (x.flip(0).cumsum(0) for x in (wrong, right + wrong))
         ends = [*(wrong.flip(0).nonzero().flatten() - 1).clamp_min(0).tolist(), len(wrong) - 1]
-        few = [(w, n) for w, n in zip(bad[ends].tolist(), number[ends].tolist(), strict=True) if w < n * error]
+        few = [(w, n) for w, n in zip(bad[ends].tolist(), number[ends].tolist(), strict=True) if w < n * max_error]
         for times in (2, 4, 8, 16, 32, 64):
-            if any(lower_tail(times * w, times * n, error) <= chance for w, n in few):
+            if any(lower_tail(times * w, times * n, max_error) <= chance for w, n in few):
                 remedies.append(f"about {times * samples} held-out samples like these")
                 break
-    while error < 0.5:
-        error *= 1.25
-        if accepted_place(right, wrong, min(error, 0.5), confidence) < len(right):
-            remedies.append(f"error={min(error, 0.5):.2g}")
+    while max_error < 0.5:
+        max_error *= 1.25
+        if accepted_place(right, wrong, min(max_error, 0.5), delta) < len(right):
+            remedies.append(f"max_error={min(max_error, 0.5):.2g}")
             break
     return " or ".join(remedies) or "a classifier with fewer mistakes"
 

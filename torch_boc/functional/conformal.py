@@ -280,24 +280,24 @@ class Threshold(NamedTuple):
         return torch.tensor([rate_quantile(k, n, chance) for k, n in pairs]).double().reshape(self.rank.shape)
 
 
-def threshold_rank(samples: int, alpha: float, confidence: float | None = None) -> int:
+def threshold_rank(samples: int, alpha: float, delta: float | None = None) -> int:
     """The rank k of the threshold among n = `samples` held-out scores; 0 if no sample can be flagged.
 
     Let X be the k-th lowest score. The share of in-distribution samples that score below X depends on the held-out
     samples, which are drawn by chance: its distribution is Beta(k, n + 1 - k), and its mean is k / (n + 1). Ties make
     the share smaller.
 
-    Without `confidence`, the expected rate k / (n + 1) is at most `alpha`. With it, the rate itself is at most `alpha`
-    with that chance.
+    Without `delta`, the expected rate k / (n + 1) is at most `alpha`. With it, the rate itself is at most `alpha`
+    with probability 1 - `delta`.
 
-    >>> threshold_rank(3000, 0.05), threshold_rank(3000, 0.05, 0.99), threshold_rank(18, 0.05)
+    >>> threshold_rank(3000, 0.05), threshold_rank(3000, 0.05, 0.01), threshold_rank(18, 0.05)
     (150, 123, 0)
     """
     largest = math.floor(alpha * (samples + 1) * (1 + 1e-12))
-    if confidence is None or largest == 0:
+    if delta is None or largest == 0:
         return largest
     # The chance that the rate is above alpha, Pr{Binomial(n, alpha) < k}, rises with the rank.
-    return bisect_right(range(largest), 1.0 - confidence, key=lambda below: lower_tail(below, samples, alpha))
+    return bisect_right(range(largest), delta, key=lambda below: lower_tail(below, samples, alpha))
 
 
 def lower_tail(successes: int, trials: int, probability: float) -> float:

@@ -37,8 +37,8 @@ class BoCBatchPredictor:
         keep: the names of further columns to pass on.
         preprocess: a function of the batch, a dict of the arrays of `inputs` (by default of all columns), that returns
             the model's arguments: a tensor, a tuple of tensors, or a dict of tensors by name.
-        options: further arguments of `BoCPredictor`: `device`, `dtype`, `compile`, `columns`, `trials`, `test` and
-            `alpha`.
+        options: further arguments of `BoCPredictor`: `device`, `dtype`, `compile`, `columns`, `trials`,
+            `conformal_test` and `alpha`.
 
     Attributes:
         columns: the names of the columns of the result.
@@ -71,7 +71,10 @@ class BoCBatchPredictor:
         if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
             raise ValueError(f"expected keep as a list of different names, none of another column, got {keep!r}")
         self.factory, self.preprocess, self.inputs, self.target, self.id = factory, preprocess, inputs, target, id
-        self._options, self.passed = options | {"test": self._blank.test}, (*(() if id is None else (id,)), *keep)
+        self._options, self.passed = (
+            options | {"conformal_test": self._blank.conformal_test},
+            (*(() if id is None else (id,)), *keep),
+        )
         self.columns = (*self.passed, *(() if target is None else ("target",)), *self._blank.columns)
         self._predictor: BoCPredictor | None = None
 

@@ -45,7 +45,7 @@ class BoCPredictor:
     """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
     The columns are `index`, the `id` if you name one, `target` if the loader has it, and those of
-    `torch_boc.functional.sample_columns`, all or the ones you choose. With a `test`, there are also
+    `torch_boc.functional.sample_columns`, all or the ones you choose. With a `conformal_test`, there are also
     `p_in_distribution`, the p-value of the test, and `review`, which is True where a person should look at the sample.
     A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A data set or a tensor of all
     inputs may be given instead of a loader. The model returns logits of shape (N, C), in any form that
@@ -67,11 +67,13 @@ class BoCPredictor:
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: the batch size for data sets and tensors; a loader has its own.
         columns: which columns to keep, in this order, after `index`, the id and `target`; by default all.
-        test: a `ConformalTest`, calibrated with held-out samples of this model. It is copied to the predictor's device.
+        conformal_test: a `ConformalTest`, calibrated with held-out samples of this model. It is copied to the
+            predictor's device.
         alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
-        accept: an `Acceptance`, calibrated with held-out samples of this model, for the column `accepted`: whether the
-            prediction may go out unseen. It is copied.
-        error: the largest share of wrong predictions among the accepted ones, with a confidence of 95 %.
+        acceptance: an `Acceptance`, calibrated with held-out samples of this model, for the column `accepted`: whether
+            the prediction may go out unseen. It is copied.
+        max_error: the largest error rate among the accepted predictions, with probability 95 % over the draw of the
+            held-out set.
         id: the name of a column that says which sample a row is, such as "path": strings or numbers, under this key of
             a mapping, or as the third of (x, target, id). The model does not get it.
         shard: (rank, number of processes), if several processes share a map-style data set, or "auto" to ask the
@@ -80,7 +82,7 @@ class BoCPredictor:
 
     Attributes:
         columns: the names of the columns after `index`, the id and `target`.
-        test: the predictor's own copy of the test, or None.
+        conformal_test: the predictor's own copy of the test, or None.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
@@ -100,10 +102,10 @@ class BoCPredictor:
         progress: bool = True,
         batch_size: int = 64,
         columns: Sequence[str] | None = None,
-        test: ConformalTest | None = None,
+        conformal_test: ConformalTest | None = None,
         alpha: float = 0.05,
-        accept: Acceptance | None = None,
-        error: float = 0.01,
+        acceptance: Acceptance | None = None,
+        max_error: float = 0.01,
         id: str | None = None,
         shard: str | tuple[int, int] | None = None,
     ) -> None:
@@ -111,14 +113,25 @@ class BoCPredictor:
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
-        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha, accept=accept, error=error)
-        self.columns, self.trials, self.test = self._probe.names, self._probe.trials, self._probe.test
+        self._probe = SampleColumns(
+            columns,
+            trials=trials,
+            conformal_test=conformal_test,
+            alpha=alpha,
+            acceptance=acceptance,
+            max_error=max_error,
+        )
+        self.columns, self.trials, self.conformal_test = (
+            self._probe.names,
+            self._probe.trials,
+            self._probe.conformal_test,
+        )
         check_id(id, ("target", *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
         self.model = model if device is None else model.to(device)
         self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
-        if self.test is not None:
-            self.test.follow(self.device)
+        if self.conformal_test is not None:
+            self.conformal_test.follow(self.device)
         self._forward = torch.compile(model) if compile else model
         self._reader = BatchReader(model, id)
         self._ahead = 1 if self.device.type == "cuda" else 0
@@ -129,10 +142,13 @@ class BoCPredictor:
         """What the values of a table depend on, beside the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
-        if self.test is not None:
-            known |= {"test": checksum(self.test.state_dict().items()), "alpha": self._probe.alpha}
-        if self._probe.accept is not None:
-            known |= {"accept": checksum(self._probe.accept.state_dict().items()), "error": self._probe.error}
+        if self.conformal_test is not None:
+            known |= {"conformal_test": checksum(self.conformal_test.state_dict().items()), "alpha": self._probe.alpha}
+        if self._probe.acceptance is not None:
+            known |= {
+                "acceptance": checksum(self._probe.acceptance.state_dict().items()),
+                "max_error": self._probe.max_error,
+            }
         return known
 
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:

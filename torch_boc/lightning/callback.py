@@ -40,20 +40,20 @@ class BoCCallback(Callback):
     that are seen before training begins are always errors: unknown arguments, unknown names of submodules, and `ood`
     loaders that `fit` does not have.
 
-    With `test`, a conformal test is calibrated on the first validation loader in each epoch, which must hold
+    With `conformal_test`, a conformal test is calibrated on the first validation loader in each epoch, which must hold
     in-distribution samples that the network was not trained on. `val/boc/svhn/flagged` is the share of another loader
     that the test flags at level `alpha`: the power. `val/boc/flagged` is the level that the test keeps: the share of
     the odd samples of the first loader that a test flags which is calibrated with its even samples. It should be about
     `alpha`. Scores are counted in 768 KiB for each loader and group (twice that for the first loader), in the same
-    pass over the logits. After the epoch, `callback.test` is a `ConformalTest` that is calibrated with all samples of
-    the first loader, for `BoCPredictor` or `BoCClassifier`, and `test/boc/flagged` is the share of a test loader that
-    it flags. Checkpoints keep the test of the last validation before them:
-    `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
+    pass over the logits. After the epoch, `callback.conformal_test` is a `ConformalTest` that is calibrated with all
+    samples of the first loader, for `BoCPredictor` or `BoCClassifier`, and `test/boc/flagged` is the share of a test
+    loader that it flags. Checkpoints keep the test of the last validation before them:
+    `torch.load(path)["callbacks"][callback.state_key]["conformal_test"]` is its state dict.
 
-    With `accept`, an error such as 0.01, `val/boc/accepted` is the share of predictions that could go out unseen with
-    at most this error: the threshold is from the even samples of the first loader, and the share is that of its odd
-    ones. It needs targets. After the epoch, `callback.acceptance` is an `Acceptance` that is calibrated with all
-    samples of the first loader. If these choose the checkpoint, its promise is a little too good.
+    With `max_error`, an error rate such as 0.01, `val/boc/accepted` is the share of predictions that could go out
+    unseen with at most this error: the threshold is from the even samples of the first loader, and the share is that of
+    its odd ones. It needs targets. After the epoch, `callback.acceptance` is an `Acceptance` that is calibrated with
+    all samples of the first loader. If these choose the checkpoint, its promise is a little too good.
 
     With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
     `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes
@@ -91,17 +91,17 @@ class BoCCallback(Callback):
             MLflow loggers, or without any of these to PNG files in the log folder.
         on_error: "warn" to go on after a problem, as above; "raise" to stop with the error.
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
-        test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your own, whose
-            held-out samples are not used.
-        accept: the largest share of wrong predictions among those that are accepted; None for no acceptance.
+        conformal_test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your
+            own, whose held-out samples are not used.
+        max_error: the largest error rate among accepted predictions; None for no acceptance.
         alpha: the level of `rejection_rate`, as for `BoCMetric`, and of `flagged`.
         trials: as for `BoCMetric`.
         bins: as for `BoCMetric`.
         validate_args: as for `BoCMetric`.
 
     Attributes:
-        test: the test of the last validation epoch; it is not calibrated before the first, nor if that failed. None
-            without a test.
+        conformal_test: the test of the last validation epoch; it is not calibrated before the first, nor if that
+            failed. None without a test.
         acceptance: that of the last validation epoch, or None.
 
     >>> callback = BoCCallback(logits="model.fc", ood={1: "svhn"})  # for Trainer(callbacks=[callback])
@@ -129,8 +129,8 @@ class BoCCallback(Callback):
         bins: int = 15,
         ignore_index: int | None = -100,
         validate_args: bool = True,
-        test: bool | ConformalTest | None = None,
-        accept: float | None = None,
+        conformal_test: bool | ConformalTest | None = None,
+        max_error: float | None = None,
     ) -> None:
         super().__init__()
         self.keys, self.prefix = check_keys(DEFAULT_KEYS if keys is None else keys), prefix
@@ -152,15 +152,17 @@ class BoCCallback(Callback):
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
         more = "; the key `skipped_batches` counts batches that are left out, and on_error='raise' stops with the error"
         problems = Problems(on_error, "BoCCallback", more)
-        error = None if accept is None else check_share("accept", accept)
-        if not isinstance(test, bool | ConformalTest | None):
-            raise TypeError(f"expected test as True, False or a torch_boc.ConformalTest, got {type(test).__name__}")
-        blank = ConformalTest() if test is True else test.clone() if test else None
+        if max_error is not None:
+            check_share("max_error", max_error)
+        if not isinstance(conformal_test, bool | ConformalTest | None):
+            got = type(conformal_test).__name__
+            raise TypeError(f"expected conformal_test as True, False or a torch_boc.ConformalTest, got {got}")
+        blank = ConformalTest() if conformal_test is True else conformal_test.clone() if conformal_test else None
         if blank is not None:
             check_share("alpha", alpha)
             blank.reset()
-        self._probes = Probes(metric, separation, blank, alpha, problems, accept=error)
-        self.test = None if blank is None else blank.clone()
+        self._probes = Probes(metric, separation, blank, alpha, problems, max_error=max_error)
+        self.conformal_test = None if blank is None else blank.clone()
         self.acceptance: Acceptance | None = None
         self._loops: dict[str, LoopMetrics] = {}
 
@@ -171,14 +173,14 @@ class BoCCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the test and of the acceptance, if they are calibrated."""
-        parts = {"test": self.test, "acceptance": self.acceptance}
+        parts = {"conformal_test": self.conformal_test, "acceptance": self.acceptance}
         return {name: part.state_dict() for name, part in parts.items() if part is not None and part.calibrated}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the test of a checkpoint, if there is one and this callback has a test. Another prefix leaves it out."""
-        if self.test is not None and "test" in state_dict:
-            self.test.load_state_dict(state_dict["test"])
-        if self._probes.accept is not None and "acceptance" in state_dict:
+        if self.conformal_test is not None and "conformal_test" in state_dict:
+            self.conformal_test.load_state_dict(state_dict["conformal_test"])
+        if self._probes.max_error is not None and "acceptance" in state_dict:
             self.acceptance = Acceptance(validate_args=False)
             self.acceptance.load_state_dict(state_dict["acceptance"])
 
@@ -236,7 +238,7 @@ class BoCCallback(Callback):
             self._finish("val", trainer, pl_module)
             # Without a new test, none that belongs to earlier weights is kept.
             blank = self._probes.test
-            self.test = self._loops["val"].test or (None if blank is None else blank.clone())
+            self.conformal_test = self._loops["val"].test or (None if blank is None else blank.clone())
             self.acceptance = self._loops["val"].acceptance
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -257,8 +259,12 @@ class BoCCallback(Callback):
         with nullcontext() if strict else self._probes.problems.tolerated(f"some ood loaders of {stage}"):
             if wrong:
                 raise ValueError(wrong)
-        service = self.test if stage == "test" and self.test is not None and self.test.calibrated else None
-        if stage == "test" and self.test is not None and service is None:
+        service = (
+            self.conformal_test
+            if stage == "test" and self.conformal_test is not None and self.conformal_test.calibrated
+            else None
+        )
+        if stage == "test" and self.conformal_test is not None and service is None:
             self._probes.problems.say(
                 f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
                 "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
@@ -267,8 +273,10 @@ class BoCCallback(Callback):
         mesh = module.device_mesh
         group = None if mesh is None else mesh["data_parallel"].get_group()
         test = self._probes.test if stage == "val" or service is not None else None
-        accept = self._probes.accept if stage == "val" else None
-        probes = replace(self._probes, test=test, service=service, accept=accept, device=module.device, group=group)
+        max_error = self._probes.max_error if stage == "val" else None
+        probes = replace(
+            self._probes, test=test, service=service, max_error=max_error, device=module.device, group=group
+        )
         earlier, self._loops[stage] = self._loops.get(stage), LoopMetrics(stage, names, present, probes)
         self._loops[stage].logged = {} if earlier is None else earlier.logged
 

@@ -79,7 +79,7 @@ class Probes:
         problems: what to do about errors.
         service: the calibrated test whose flags are reported. None to report those of a test that is calibrated with
             the first loader.
-        accept: the error at which predictions of the first loader are accepted; None for no acceptance.
+        max_error: the error rate at which predictions of the first loader are accepted; None for no acceptance.
         device: where the logits will be.
         group: the processes that have different samples; None for all.
     """
@@ -90,7 +90,7 @@ class Probes:
     alpha: float = 0.05
     problems: Problems = field(default_factory=Problems)
     service: ConformalTest | None = None
-    accept: float | None = None
+    max_error: float | None = None
     device: torch.device = CPU
     group: Any = None
 
@@ -122,7 +122,7 @@ class LoaderMetrics:
         self.what, self.ood, self.problems, self.group = what, place in others, probes.problems, probes.group
         compared = bool(others) and (place == 0 or self.ood)
         parts = 0 if probes.test is None else 1 if place or probes.service is not None else 2
-        judges = 2 if place == 0 and probes.accept is not None else 0
+        judges = 2 if place == 0 and probes.max_error is not None else 0
         with torch.inference_mode(False):  # a state that is made in inference mode could not be changed outside
             self.metric = deepcopy(probes.metric).to(probes.device)
             self.separation = deepcopy(probes.separation).to(probes.device) if compared else None
@@ -334,12 +334,12 @@ class LoopMetrics:
                         raise ValueError(f"expected enough held-out samples to flag one at {got}")
                     counts = test.counts.to(self.probes.device)
                     found["flagged"] = flagged_share(counts, tested.counts, alpha, tested.invalid)
-        if place == 0 and self.probes.accept is not None:
+        if place == 0 and self.probes.max_error is not None:
             found["accepted"] = nan
             if reliable and bool(loader.judges[0].samples.sum()):
                 with warnings.catch_warnings():  # early in a fit nothing can be accepted, and the value says so
                     warnings.filterwarnings("ignore", "nothing can be accepted")
-                    found["accepted"] = loader.judges[0].coverage(loader.judges[1], self.probes.accept)[0]
+                    found["accepted"] = loader.judges[0].coverage(loader.judges[1], self.probes.max_error)[0]
         return found
 
     def _name(self, place: int, key: str) -> str:

@@ -25,12 +25,12 @@ class BoCPredictionWriter(BasePredictionWriter):
 
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
     data set (not for data sets without indices), its `id` if you name one, its `target` if the batch has one, and the
-    columns of `torch_boc.functional.sample_columns`, and with a `test` `p_in_distribution` and `review`. Samples that a
-    `DistributedSampler` of yours repeats as padding are left out. The files appear when all predictions are made; after
-    an error there are none. If the files cannot be written in the folder, the error comes before the first prediction,
-    and also if there are files of an earlier run: each run needs a writer with a folder of its own. Probabilities are
-    refused. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that
-    cannot be read is always an error: a file without it would be wrong.
+    columns of `torch_boc.functional.sample_columns`, and with a `conformal_test` `p_in_distribution` and `review`.
+    Samples that a `DistributedSampler` of yours repeats as padding are left out. The files appear when all predictions
+    are made; after an error there are none. If the files cannot be written in the folder, the error comes before the
+    first prediction, and also if there are files of an earlier run: each run needs a writer with a folder of its own.
+    Probabilities are refused. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
+    prediction that cannot be read is always an error: a file without it would be wrong.
 
     Args:
         output_dir: the folder; it is made if it does not exist.
@@ -39,7 +39,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         binary: whether each sample has a single logit, as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
         columns: which columns to write, in this order, after `index`, the id and `target`; by default all.
-        test: a calibrated `ConformalTest`, as for `BoCPredictor`; it is copied.
+        conformal_test: a calibrated `ConformalTest`, as for `BoCPredictor`; it is copied.
         alpha: the level of `review`.
         id: the name of a column that says which sample a row is, as for `BoCPredictor`: a key of a batch that is a
             mapping, or the third of (x, target, id). Your `predict_step` gets the whole batch.
@@ -58,14 +58,14 @@ class BoCPredictionWriter(BasePredictionWriter):
         binary: bool = False,
         trials: int = 100,
         columns: Sequence[str] | None = None,
-        test: ConformalTest | None = None,
+        conformal_test: ConformalTest | None = None,
         alpha: float = 0.05,
         id: str | None = None,
     ) -> None:
         super().__init__("batch")
         require_pyarrow()
         self.output_dir, self._source = Path(output_dir), LogitSource(logits, binary=binary)
-        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self._probe = SampleColumns(columns, trials=trials, conformal_test=conformal_test, alpha=alpha)
         check_id(id, ("target", *self._probe.names))
         self.id = id
         self._files: list[ParquetFile] = []

@@ -130,10 +130,10 @@ class watch:  # noqa: N801, it is used as a function
             metric = BoCMetric() if metric is None else metric
         elif not isinstance(monitor, DriftMonitor):
             raise TypeError(f"expected monitor as a torch_boc.DriftMonitor, got {type(monitor).__name__}")
-        elif monitor.test is None:
+        elif monitor.conformal_test is None:
             raise ValueError("expected a monitor with a test, got one without; give DriftMonitor(test)")
         else:
-            monitor.test.check_calibrated()
+            monitor.conformal_test.check_calibrated()
         self.metric, self.monitor, self.dim, self.binary = metric, monitor, dim, binary
         self.skipped = 0
         self._on_alarm = on_alarm

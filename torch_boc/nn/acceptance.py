@@ -31,9 +31,9 @@ class Acceptance(HeldOut):
     """Decides which predictions may go out unseen, if at most a given share of those may be wrong.
 
     The threshold is chosen on held-out samples with targets, such that the error of the accepted predictions is at most
-    `error` for at least 95 of 100 sets of held-out samples, whatever the classifier is; the method is in
-    `torch_boc.functional.acceptance`. The score is the log odds of the prediction. `ConformalTest` answers another
-    question: which samples are unfamiliar.
+    `max_error` with probability at least 1 - `delta` over the draw of the held-out set, whatever the classifier is; the
+    method is in `torch_boc.functional.acceptance`. The score is the log odds of the prediction. `ConformalTest` answers
+    another question: which samples are unfamiliar.
 
     The promise is for new samples like the held-out ones. Drift voids it, and so do held-out samples that the
     classifier was trained on, or that its checkpoint was chosen on. `DriftMonitor` watches for drift.
@@ -45,19 +45,19 @@ class Acceptance(HeldOut):
 
     Args:
         groups: None, or "prediction": the promise then holds for the predictions of each class, and each class needs
-            held-out samples. Of these C promises, up to one in 20 is broken on average at a confidence of 95 %.
+            held-out samples. Of these C promises, up to one in 20 is broken on average at a delta of 0.05.
         num_classes: this and the following arguments are as for `ConformalTest`.
 
     >>> confidence = torch.linspace(0, 6, 2000)
     >>> target = (torch.arange(2000) % 5 == 0) & (confidence < 3)  # every fifth is wrong, unless the model is sure
     >>> logits = confidence[:, None] * torch.eye(2)[0]
-    >>> accept = Acceptance().calibrate(logits, target.long())
-    >>> score, coverage, samples = accept.threshold(0.01, confidence=0.95)
+    >>> acceptance = Acceptance().calibrate(logits, target.long())
+    >>> score, coverage, samples = acceptance.threshold(0.01, delta=0.05)
     >>> print(f"accept from log odds of {score:.2f} on: {coverage:.0%} of {samples} held-out samples")
     accept from log odds of 2.94 on: 51% of 2000 held-out samples
-    >>> accept.accept(torch.tensor([[5.0, 0.0], [2.0, 0.0]]), error=0.01)
+    >>> acceptance.accept(torch.tensor([[5.0, 0.0], [2.0, 0.0]]), max_error=0.01)
     tensor([ True, False])
-    >>> accept.sets(torch.tensor([[5.0, 0.0], [0.2, 0.0]]), coverage=0.95)
+    >>> acceptance.sets(torch.tensor([[5.0, 0.0], [0.2, 0.0]]), coverage=0.95)
     tensor([[ True, False],
             [ True,  True]])
     """
@@ -121,24 +121,25 @@ class Acceptance(HeldOut):
         self.add(Placing(missed, first + MISSED, placing.valid & wrong))
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Which predictions are accepted at an error of 1 % with a confidence of 95 %."""
+        """Which predictions are accepted at `max_error=0.01` and `delta=0.05`."""
         return self.accept(logits)
 
-    def accept(self, logits: Tensor, error: float = 0.01, confidence: float = 0.95) -> Tensor:
+    def accept(self, logits: Tensor, max_error: float = 0.01, delta: float = 0.05) -> Tensor:
         """Which predictions may go out unseen: booleans of the shape of the logits without the class axis.
 
-        With the chance `confidence` over the held-out samples, at most a share of `error` of the accepted predictions
-        is wrong. Rows with NaN or +inf are not accepted. If nothing can be accepted, a warning says what would do. The
-        first call after a calibration reads the counts from the device; later calls read nothing.
+        With probability at least 1 - `delta` over the draw of the held-out set, at most a share of `max_error` of the
+        accepted predictions is wrong. Rows with NaN or +inf are not accepted. If nothing can be accepted, a warning
+        says what would do. The first call after a calibration reads the counts from the device; later calls read
+        nothing.
         """
-        return self.accepted_at(self.place(logits), error, confidence)
+        return self.accepted_at(self.place(logits), max_error, delta)
 
-    def accepted_at(self, placing: Placing, error: float = 0.01, confidence: float = 0.95) -> Tensor:
+    def accepted_at(self, placing: Placing, max_error: float = 0.01, delta: float = 0.05) -> Tensor:
         """Which samples are accepted, of which `place` has said where they are."""
-        lowest = self._lowest(error, confidence)
+        lowest = self._lowest(max_error, delta)
         return placing.valid & (placing.place >= lowest[0 if placing.group is None else placing.group])
 
-    def threshold(self, error: float = 0.01, *, confidence: float = 0.95) -> AcceptanceThreshold:
+    def threshold(self, max_error: float = 0.01, *, delta: float = 0.05) -> AcceptanceThreshold:
         """The log odds from which on `accept` accepts predictions, and the share of held-out samples that it accepts.
 
         There is one for each group if there are groups.
@@ -146,14 +147,14 @@ class Acceptance(HeldOut):
         self.check_calibrated()
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
-        lowest = self._lowest(error, confidence).cpu()
-        coverage, samples = self.coverage(self, error, confidence).cpu(), self.samples.cpu()
+        lowest = self._lowest(max_error, delta).cpu()
+        coverage, samples = self.coverage(self, max_error, delta).cpu(), self.samples.cpu()
         found = AcceptanceThreshold(place_starts(self.scoring.resolution)[lowest], coverage, samples)
         return found if self.scoring.groups else AcceptanceThreshold(*(x[0] for x in found))
 
-    def coverage(self, other: "Acceptance", error: float = 0.01, confidence: float = 0.95) -> Tensor:
+    def coverage(self, other: "Acceptance", max_error: float = 0.01, delta: float = 0.05) -> Tensor:
         """The share of the held-out samples of another one that this one accepts, for each group, on the device."""
-        here, lowest = other.by_kind[:, :MISSED].sum(1), self._lowest(error, confidence)
+        here, lowest = other.by_kind[:, :MISSED].sum(1), self._lowest(max_error, delta)
         places = torch.arange(here.shape[-1], device=here.device)
         return widen(torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)) / widen(here.sum(-1))
 
@@ -171,11 +172,11 @@ class Acceptance(HeldOut):
         mask: Tensor = class_log_odds(rows).float() >= least
         return mask.movedim(-1, -1 if self.dim is None else self.dim)
 
-    def _lowest(self, error: float, confidence: float) -> Tensor:
+    def _lowest(self, max_error: float, delta: float) -> Tensor:
         """The lowest place of each group at which predictions are accepted."""
-        check_share("error", error)
-        check_share("confidence", confidence)
-        lowest: Tensor = self._known((error, confidence), lambda: self._new_lowest(error, confidence))
+        check_share("max_error", max_error)
+        check_share("delta", delta)
+        lowest: Tensor = self._known((max_error, delta), lambda: self._new_lowest(max_error, delta))
         return lowest
 
     def _known(self, what: object, compute: Callable[[], Any]) -> Any:
@@ -186,25 +187,25 @@ class Acceptance(HeldOut):
         if what not in known:
             raise ValueError(
                 "expected a threshold that is known before the model is compiled or exported, got none; "
-                "call accept or threshold once with the same error and confidence"
+                "call accept or threshold once with the same max_error and delta"
             )
         return known[what]
 
-    def _new_lowest(self, error: float, confidence: float) -> Tensor:
+    def _new_lowest(self, max_error: float, delta: float) -> Tensor:
         if type(self.counts) is not Tensor:  # a fake tensor has no values
             return torch.zeros(len(self.samples), dtype=torch.int64, device=self.counts.device)
         self.refuse_probabilities()
         by_group = self.by_kind.cpu()
-        lowest = [accepted_place(group[RIGHT], group[WRONG], error, confidence) for group in by_group]
+        lowest = [accepted_place(group[RIGHT], group[WRONG], max_error, delta) for group in by_group]
         nothing = [group for group, place in zip(by_group, lowest, strict=True) if place == by_group.shape[-1]]
         if nothing:
             largest = max(nothing, key=lambda group: int(group[:MISSED].sum()))
             where = f" in {len(nothing)} of {len(lowest)} groups, of which the largest has"
-            level = f"error={error} and confidence={confidence}" + (where if self.scoring.groups else ":")
+            level = f"max_error={max_error} and delta={delta}" + (where if self.scoring.groups else ":")
             warnings.warn(
                 f"nothing can be accepted at {level} {int(largest[:MISSED].sum())} held-out samples, "
                 f"{int(largest[WRONG].sum())} of them wrong; "
-                f"{what_would_do(largest[RIGHT], largest[WRONG], error, confidence)} would do",
+                f"{what_would_do(largest[RIGHT], largest[WRONG], max_error, delta)} would do",
                 stacklevel=6,
             )
         return torch.tensor(lowest, device=self.counts.device)

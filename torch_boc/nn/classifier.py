@@ -174,11 +174,11 @@ class BoCClassifier(nn.Module):
 
     `load_state_dict` takes a checkpoint of the classifier, or one of the model alone.
 
-    With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look:
-    where the p-value of `ConformalTest` is at most `alpha`, or is NaN, as for rows with NaN or +inf. `probe` is then a
-    dict of columns, which begins with those of `ProbeOutput`.
-    The test is a part of the module, and is saved, moved and exported with it. It may be calibrated later, for example
-    by `load_state_dict`, but before the first call.
+    With a `conformal_test`, the result has `p_in_distribution` and `review` as well, which is True where a person
+    should look: where the p-value of `ConformalTest` is at most `alpha`, or is NaN, as for rows with NaN or +inf.
+    `probe` is then a dict of columns, which begins with those of `ProbeOutput`. The test is a part of the module, and
+    is saved, moved and exported with it. It may be calibrated later, for example by `load_state_dict`, but before the
+    first call.
 
     Around a model of transformers it works in pipelines, as in `pipeline("text-classification", model=classifier,
     tokenizer=tokenizer)`, which log that they do not know this class; those of tokens need `dim=-1`. `config`,
@@ -194,11 +194,12 @@ class BoCClassifier(nn.Module):
         trials: the number of coin flips of the paper's p-value.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         columns: as for `BoCProbe`; with a test, its columns can be chosen too.
-        test: a `ConformalTest`, calibrated with held-out samples of this model.
+        conformal_test: a `ConformalTest`, calibrated with held-out samples of this model.
         alpha: the largest share of in-distribution samples that `review` may expect to flag.
-        accept: an `Acceptance`, calibrated with held-out samples of this model. `probe` is then a dict of columns, with
-            `accepted`: whether the prediction may go out unseen.
-        error: the largest share of wrong predictions among the accepted ones, with a confidence of 95 %.
+        acceptance: an `Acceptance`, calibrated with held-out samples of this model. `probe` is then a dict of columns,
+            with `accepted`: whether the prediction may go out unseen.
+        max_error: the largest error rate among the accepted predictions, with probability 95 % over the draw of the
+            held-out set.
         validate_args: as for `BoCProbe`.
 
     >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
@@ -206,7 +207,8 @@ class BoCClassifier(nn.Module):
     >>> result.logits.shape, result.gap.shape
     (torch.Size([2, 3]), torch.Size([2]))
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0])
-    >>> result = BoCClassifier(torch.nn.Identity(), test=test, alpha=0.05)(torch.tensor([[0.9, 0, 0], [3.1, 0, 0]]))
+    >>> screened = BoCClassifier(torch.nn.Identity(), conformal_test=test, alpha=0.05)
+    >>> result = screened(torch.tensor([[0.9, 0, 0], [3.1, 0, 0]]))
     >>> result.p_in_distribution, result.review
     (tensor([0.0100, 0.5300], dtype=torch.float64), tensor([ True, False]))
     """
@@ -218,19 +220,20 @@ class BoCClassifier(nn.Module):
         *,
         dim: int | None = None,
         columns: Sequence[str] | None = None,
-        test: ConformalTest | None = None,
+        conformal_test: ConformalTest | None = None,
         alpha: float = 0.05,
-        accept: Acceptance | None = None,
-        error: float = 0.01,
+        acceptance: Acceptance | None = None,
+        max_error: float = 0.01,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         self.model, self.dim = model, dim
-        check_levels(test, alpha, accept, error)
-        self.test, self.alpha, self.accept, self.error = test, alpha, accept, error
-        self.columns = None if columns is None else check_screened_columns(columns, test, accept)
+        check_levels(conformal_test, alpha, acceptance, max_error)
+        self.conformal_test, self.alpha = conformal_test, alpha
+        self.acceptance, self.max_error = acceptance, max_error
+        self.columns = None if columns is None else check_screened_columns(columns, conformal_test, acceptance)
         own = None if self.columns is None else [x for x in self.columns if x not in VERDICT]
         self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
 
@@ -240,11 +243,11 @@ class BoCClassifier(nn.Module):
         logits = find_logits(output)
         rows = classes_last(logits, self.dim)
         found: Any = {} if self.probe is None else self.probe(rows)
-        if self.test is not None:
-            self.test.check_level(self.alpha)  # a test that was calibrated later says here that a level is too low
-        if self.test is not None or self.accept is not None:
+        if self.conformal_test is not None:  # one that was calibrated later says here that a level is too low
+            self.conformal_test.check_level(self.alpha)
+        if self.conformal_test is not None or self.acceptance is not None:
             known = found if isinstance(found, dict) else found._asdict()
-            found = {**known, **verdict((self.test, self.alpha, self.accept, self.error), rows)}
+            found = {**known, **verdict((self.conformal_test, self.alpha, self.acceptance, self.max_error), rows)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)

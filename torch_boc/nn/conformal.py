@@ -147,17 +147,17 @@ class ConformalTest(HeldOut):
         logits: Tensor | None = None,
         alpha: float = 0.05,
         *,
-        confidence: float | None = None,
+        delta: float | None = None,
         scores: Tensor | None = None,
     ) -> Tensor:
         """Which samples a person should look at: those with a p-value of at most `alpha`, and rows with NaN or +inf.
 
-        The expected share of flagged in-distribution samples is at most `alpha`. With `confidence=0.99`, the share
+        The expected share of flagged in-distribution samples is at most `alpha`. With `delta=0.01`, the share
         itself is at most `alpha` for 99 of 100 sets of held-out samples. With groups, this holds for each
         group by itself, not for all at once. The first call after a calibration reads the number of held-out samples
         from the device; later calls read nothing.
         """
-        placing, (level, _) = self.place(logits, scores=scores), self._level(check_share("alpha", alpha), confidence)
+        placing, (level, _) = self.place(logits, scores=scores), self._level(check_share("alpha", alpha), delta)
         if isinstance(level, Tensor):
             level = level[0] if placing.group is None else level[placing.group]
         return ~(self.p_values_at(placing) > level)
@@ -178,7 +178,7 @@ class ConformalTest(HeldOut):
         level = discovery_level(place_p_values(self.counts), tested, fdr)
         return ~(self.p_values_at(placing) > level)
 
-    def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
+    def threshold(self, alpha: float = 0.05, *, delta: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
 
         If the score has "-" before its name, it is minus the score.
@@ -190,7 +190,7 @@ class ConformalTest(HeldOut):
         self.check_calibrated()
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
-        _, ranks = self._level(alpha, confidence)
+        _, ranks = self._level(alpha, delta)
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
         number = place_starts(self.scoring.resolution)[place]
         if self.scoring.name in scores:
@@ -223,31 +223,29 @@ class ConformalTest(HeldOut):
         self.check_calibrated()
         self._level(alpha, None)
 
-    def _level(self, alpha: float, confidence: float | None) -> tuple[Tensor | float, Tensor]:
+    def _level(self, alpha: float, delta: float | None) -> tuple[Tensor | float, Tensor]:
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group; and the ranks."""
-        if torch.compiler.is_compiling() and confidence is None:
+        if torch.compiler.is_compiling() and delta is None:
             return alpha, self.counts
-        found: tuple[Tensor | float, Tensor] = self._remembered(
-            (alpha, confidence), lambda: self._new_level(alpha, confidence)
-        )
+        found: tuple[Tensor | float, Tensor] = self._remembered((alpha, delta), lambda: self._new_level(alpha, delta))
         return found
 
-    def _new_level(self, alpha: float, confidence: float | None) -> tuple[Tensor | float, Tensor]:
+    def _new_level(self, alpha: float, delta: float | None) -> tuple[Tensor | float, Tensor]:
         """The level, with a warning if it is below the smallest p-value, or if ties leave little to flag."""
-        if confidence is not None:
-            check_share("confidence", confidence)
+        if delta is not None:
+            check_share("delta", delta)
         if type(self.counts) is not Tensor:  # a fake tensor has no values
             return alpha, self.counts
         self.refuse_probabilities()
-        ranks = torch.tensor([threshold_rank(n, alpha, confidence) for n in self.samples.tolist()])  # on the CPU
+        ranks = torch.tensor([threshold_rank(n, alpha, delta) for n in self.samples.tolist()])  # on the CPU
         first = self.scoring.impossible_groups(self.num_classes or 2)
         few = self.samples.cpu()[first:][ranks[first:] == 0]
         if len(few):
-            # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
+            # The rank is 1 from (1 - alpha)^n <= delta on.
             needed, level = math.ceil(1 / alpha) - 1, f"alpha={alpha}"
-            if confidence is not None:
-                needed = max(needed, math.ceil(math.log1p(-confidence) / math.log1p(-alpha)))
-                level += f" and confidence={confidence}"
+            if delta is not None:
+                needed = max(needed, math.ceil(math.log(delta) / math.log1p(-alpha)))
+                level += f" and delta={delta}"
             which = f"{few[0]}" if len(few) == 1 else f"{few.amin()} to {few.amax()}"
             where = f" in {len(few)} of {len(ranks) - first} groups" if self.scoring.groups else ""
             warnings.warn(
@@ -265,7 +263,7 @@ class ConformalTest(HeldOut):
                 f"tied at the threshold; {finer}",
                 stacklevel=6,
             )
-        return alpha if confidence is None else ranks.to(self.counts.device) / widen(self.samples + 1), ranks
+        return alpha if delta is None else ranks.to(self.counts.device) / widen(self.samples + 1), ranks
 
     def _check_rate(self, fdr: float) -> None:
         """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""

@@ -67,7 +67,7 @@ class DriftMonitor(Described):
     monitor `ConformalTest("concentration", groups="confidence")` beside it.
 
     Args:
-        test: a calibrated test, which is copied; None if only `update_p_values` is called.
+        conformal_test: a calibrated test, which is copied; None if only `update_p_values` is called.
         alpha: the chance of a false alarm in the whole stream; by default 0.01.
         run_length: in place of `alpha`, the mean number of samples until a false alarm, such as 100_000.
         mix: whether to watch the mix of predicted classes, too.
@@ -95,7 +95,7 @@ class DriftMonitor(Described):
 
     def __init__(
         self,
-        test: ConformalTest | None = None,
+        conformal_test: ConformalTest | None = None,
         alpha: float | None = None,
         *,
         run_length: float | None = None,
@@ -103,13 +103,14 @@ class DriftMonitor(Described):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not (test is None or isinstance(test, ConformalTest)):
-            raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
+        if not isinstance(conformal_test, ConformalTest | None):
+            got = type(conformal_test).__name__
+            raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {got}")
         if run_length is not None and (alpha is not None or not 1 < run_length < math.inf):
             raise ValueError(f"expected alpha, or run_length above 1, got alpha={alpha} and run_length={run_length}")
         self.alpha = None if run_length is not None else check_share("alpha", 0.01 if alpha is None else alpha)
         self.run_length, self.mix, self.seed = run_length, mix, seed
-        self.test, self.own = (None if test is None else test.clone() for _ in range(2))
+        self.conformal_test, self.own = (None if conformal_test is None else conformal_test.clone() for _ in range(2))
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             for name, value in self._start().items():
                 self.register_buffer(name, value)
@@ -224,7 +225,7 @@ class DriftMonitor(Described):
 
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
-        self.own = None if self.test is None else self.test.clone()
+        self.own = None if self.conformal_test is None else self.conformal_test.clone()
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 

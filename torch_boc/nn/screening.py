@@ -19,29 +19,35 @@ TEST, ACCEPT = "a test", "an acceptance"
 VERDICT = {"p_in_distribution": TEST, "review": TEST, "accepted": ACCEPT}
 
 
-# A test and the level of `review`, an acceptance and the largest share of wrong predictions among the accepted ones.
+# A test and the level of `review`, an acceptance and the largest error rate among the accepted predictions.
 Parts = tuple[ConformalTest | None, float, Acceptance | None, float]
 
 
-def check_levels(test: ConformalTest | None, alpha: float, accept: Acceptance | None, error: float) -> None:
+def check_levels(
+    conformal_test: ConformalTest | None, alpha: float, acceptance: Acceptance | None, max_error: float
+) -> None:
     """Raise if one of these is something else. Warn if calibrated ones can flag or accept nothing at their levels."""
     check_share("alpha", alpha)
-    check_share("error", error)
-    for name, given, kind in (("test", test, ConformalTest), ("accept", accept, Acceptance)):
+    check_share("max_error", max_error)
+    for name, given, kind in (
+        ("conformal_test", conformal_test, ConformalTest),
+        ("acceptance", acceptance, Acceptance),
+    ):
         if not (given is None or isinstance(given, kind)):
             raise TypeError(f"expected {name} as a torch_boc.{kind.__name__}, got {type(given).__name__}")
-    if test is not None and test.calibrated:
-        test.check_level(alpha)
-    if accept is not None and accept.calibrated:
-        accept.threshold(error)
+    if conformal_test is not None and conformal_test.calibrated:
+        conformal_test.check_level(alpha)
+    if acceptance is not None and acceptance.calibrated:
+        acceptance.threshold(max_error)
 
 
 def check_screened_columns(
-    columns: Iterable[str] | None, test: ConformalTest | None, accept: Acceptance | None = None
+    columns: Iterable[str] | None, conformal_test: ConformalTest | None, acceptance: Acceptance | None = None
 ) -> tuple[str, ...]:
     """Return the names of the columns of the probe, the test and the acceptance; or raise. None means all of them."""
     names = check_columns(columns, VERDICT)
-    for what, part, remedy in ((TEST, test, "test=, a ConformalTest"), (ACCEPT, accept, "accept=, an Acceptance")):
+    parts = ((TEST, conformal_test, "conformal_test=, a ConformalTest"), (ACCEPT, acceptance, "acceptance="))
+    for what, part, remedy in parts:
         own = [name for name in VERDICT if VERDICT[name] == what]
         asked = [name for name in names if name in own]
         if part is None and columns is None:
@@ -78,13 +84,13 @@ class SampleColumns:
     Args:
         columns: which columns, in this order; by default all.
         trials: the number of coin flips of the paper's p-value.
-        test: a calibrated test, or None.
+        conformal_test: a calibrated test, or None.
         alpha: the level of `review`.
-        accept: a calibrated acceptance, or None.
-        error: the largest share of wrong predictions among the accepted ones.
+        acceptance: a calibrated `Acceptance`, or None.
+        max_error: the largest error rate among the accepted predictions.
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0])
-    >>> SampleColumns(["prediction", "review"], test=test)(torch.tensor([[0.9, 0.0, 0.0], [0.0, 3.1, 0.0]]))
+    >>> SampleColumns(["prediction", "review"], conformal_test=test)(torch.tensor([[0.9, 0.0, 0.0], [0.0, 3.1, 0.0]]))
     {'prediction': tensor([0, 1]), 'review': tensor([ True, False])}
     """
 
@@ -93,17 +99,19 @@ class SampleColumns:
         columns: Iterable[str] | None = None,
         *,
         trials: int = 100,
-        test: ConformalTest | None = None,
+        conformal_test: ConformalTest | None = None,
         alpha: float = 0.05,
-        accept: Acceptance | None = None,
-        error: float = 0.01,
+        acceptance: Acceptance | None = None,
+        max_error: float = 0.01,
     ) -> None:
-        self.trials, self.alpha, self.error = check_trials(trials), alpha, error
-        check_levels(test, alpha, accept, error)
-        self.test, self.accept = copy.deepcopy(test), copy.deepcopy(accept)
-        self.names = check_screened_columns(columns, test, accept)
+        self.trials, self.alpha, self.max_error = check_trials(trials), alpha, max_error
+        check_levels(conformal_test, alpha, acceptance, max_error)
+        self.conformal_test, self.acceptance = copy.deepcopy(conformal_test), copy.deepcopy(acceptance)
+        self.names = check_screened_columns(columns, conformal_test, acceptance)
         self._own = [name for name in self.names if name in COLUMNS]
-        self._parts: list[ConformalTest | Acceptance] = [x for x in (self.test, self.accept) if x is not None]
+        self._parts: list[ConformalTest | Acceptance] = [
+            x for x in (self.conformal_test, self.acceptance) if x is not None
+        ]
         for part in self._parts:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
@@ -116,7 +124,7 @@ class SampleColumns:
             part.follow(logits.device)
         evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
         found = columns_of(evidence, self._own)
-        found |= verdict((self.test, self.alpha, self.accept, self.error), logits, evidence)
+        found |= verdict((self.conformal_test, self.alpha, self.acceptance, self.max_error), logits, evidence)
         return {name: found[name] for name in self.names}
 
     def of_nothing(self) -> dict[str, Tensor]:

@@ -135,14 +135,14 @@ def summarize(
 
 
 def calibrate(
-    dataset: Any, test: ConformalTest | None = None, *, logits: str = "logits", num_classes: int | None = None
+    dataset: Any, conformal_test: ConformalTest | None = None, *, logits: str = "logits", num_classes: int | None = None
 ) -> ConformalTest:
     """Calibrate a `ConformalTest` with all rows of a Ray data set, which are held-out in-distribution samples.
 
     Args:
         dataset: a `ray.data.Dataset` with logits, or with the columns of a predictor, as for `summarize`. Without
             logits, a test has the scores that follow from the columns, such as "log_odds", and no temperature.
-        test: the test to calibrate, which is copied without its held-out samples; by default
+        conformal_test: the test to calibrate, which is copied without its held-out samples; by default
             `ConformalTest("log_odds")`.
         logits: the name of the column of logits.
         num_classes: the number of classes, for rows without logits.
@@ -153,9 +153,10 @@ def calibrate(
     Raises:
         ValueError: if there is no row, or a row has NaN or +inf.
     """
-    if not (test is None or isinstance(test, ConformalTest)):
-        raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
-    blank = ConformalTest("log_odds") if test is None else test.clone().cpu()
+    if not isinstance(conformal_test, ConformalTest | None):
+        got = type(conformal_test).__name__
+        raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {got}")
+    blank = ConformalTest("log_odds") if conformal_test is None else conformal_test.clone().cpu()
     blank.reset()
 
     def add(found: ConformalTest, block: Arrays) -> ConformalTest:
