@@ -107,7 +107,7 @@ def test_what_goes_out_unseen(run, bare):
     _, out, err = run("screen", "bare.npy", *VAL, "--error", "0.001")
     assert "go out unseen, with a chance of 95.0 % at most 0.1 % wrong 0 (0.0 %)" in out
     assert err.count("warning") == 1
-    assert "nothing can be accepted at max_error=0.001 and delta=0.05 200 held-out samples" in err
+    assert "nothing can be accepted at max_error=0.001 and delta=0.05: 200 held-out samples" in err
 
 
 def test_several_files_are_one_table(run, bare):

@@ -96,7 +96,7 @@ def test_thresholds_are_those_of_the_test_and_the_guarantee_costs_something():
     _, thresholds, _ = screened(test, noise, trusted=trusted)
     for row in thresholds:
         confidence = None if math.isnan(row.confidence) else row.confidence
-        if threshold_rank(400, row.alpha, confidence) == 0:
+        if threshold_rank(400, row.alpha, None if confidence is None else 1 - confidence) == 0:
             assert math.isnan(row.threshold)
             continue
         made = (
@@ -138,7 +138,7 @@ def test_what_may_go_out_is_what_is_accepted(halves):
     for row in rows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            mask, threshold = accept.accept(logits, row.error, row.confidence), accept.threshold(row.error)
+            mask, threshold = accept.accept(logits, row.error, 1 - row.confidence), accept.threshold(row.error)
         wrong = (logits.argmax(-1) != target)[mask].double().mean()
         assert (row.accepted, row.threshold) == (float(mask.double().mean()), float(threshold.score))
         assert row.wrong == pytest.approx(float(wrong), nan_ok=True)

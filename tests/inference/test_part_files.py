@@ -148,7 +148,7 @@ OTHERS = {
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize(("model", "options", "message"), OTHERS.values(), ids=OTHERS.keys())
 def test_another_run_is_refused_by_what_differs(finished, model, options, message, tmp_path):
-    path, first = tmp_path / "samples.parquet", {"test": calibrated(), "alpha": 0.2}
+    path, first = tmp_path / "samples.parquet", {"conformal_test": calibrated(), "alpha": 0.2}
     stop(path, model=shifted(), **first)
     if finished:
         predictor(shifted(), **first).to_parquet(Loader(), path, resume=True)

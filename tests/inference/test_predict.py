@@ -126,10 +126,10 @@ def test_the_table_has_the_columns_of_a_test(tmp_path):
 
 def test_arguments_are_checked():
     for options, message in (
-        ({"columns": ["gap"], "test": calibrated()}, "'p_in_distribution' or 'review' among the columns"),
+        ({"columns": ["gap"], "conformal_test": calibrated()}, "'p_in_distribution' or 'review' among the columns"),
         ({"dtype": torch.float32}, r"expected dtype as .*bfloat16.* or None, got .*float32"),
         ({"trials": 0}, "positive integer"),
-        ({"test": ConformalTest()}, "expected held-out samples"),
+        ({"conformal_test": ConformalTest()}, "expected held-out samples"),
     ):
         with pytest.raises(ValueError, match=message):
             predictor(**options)

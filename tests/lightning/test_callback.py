@@ -122,7 +122,7 @@ def test_several_callbacks(tmp_path):
         ({"keys": ("gap", "gapp")}, "expected keys as a list of names among samples, .*got .*gapp"),
         ({"every_n_train_steps": 0}, "expected every_n_train_steps"),
         ({"plot_every_n_epochs": 0}, "expected plot_every_n_epochs"),
-        ({"test": True, "alpha": 0}, r"expected alpha in \(0, 1\), got 0"),
+        ({"conformal_test": True, "alpha": 0}, r"expected alpha in \(0, 1\), got 0"),
         ({"on_error": "ignore"}, "expected on_error among warn, raise, got 'ignore'"),
         *(({"ood": x}, "expected ood as .* different names") for x in ("svhn", [1], {1: "svhn", 2: "svhn"})),
     ],

@@ -144,7 +144,7 @@ class TestConformalTest:
             module.load_state_dict(saved["state_dict"])
             for callback, score in zip(callbacks, ("gen", "gap"), strict=True):
                 test = ConformalTest(score)
-                test.load_state_dict(saved["callbacks"][callback.state_key]["test"])
+                test.load_state_dict(saved["callbacks"][callback.state_key]["conformal_test"])
                 assert torch.equal(test.counts, ConformalTest(score).calibrate(logits_of(module, KNOWN)).counts)
         again = BoCCallback(conformal_test=True, alpha=ALPHA)
         again.load_state_dict(saved["callbacks"][again.state_key])
@@ -155,7 +155,7 @@ class TestConformalTest:
                 BoCPredictor(module.model, conformal_test=again.conformal_test, progress=False).predict(FAR.tensors[0])
             )
         )
-        torch.testing.assert_close(table["p_in_distribution"], again.test(logits_of(module, FAR)))
+        torch.testing.assert_close(table["p_in_distribution"], again.conformal_test(logits_of(module, FAR)))
         callbacks[0].conformal_test.update(logits_of(module, NEAR))  # an ordinary test, which can be changed
 
     def test_pixels_of_a_picture_stay_together(self):
@@ -199,7 +199,7 @@ class TestConformalTest:
         callback = BoCCallback(conformal_test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
         assert not callback.conformal_test.calibrated
         with pytest.raises(ValueError, match=r"with score='gap'.*with these arguments"):
-            callback.load_state_dict({"test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
+            callback.load_state_dict({"conformal_test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
 
 
 @pytest.mark.parametrize("options", [None, *OPTIONS])
@@ -234,8 +234,8 @@ def test_batches_cost_no_host_sync_and_no_memory(options):
         ({}, False),
         ({"ood": {1: "near"}, "scores": SCORES}, False),
         ({"ood": {1: "near"}, "scores": ("gap", "entropy")}, True),
-        ({"test": True, "alpha": ALPHA}, False),
-        ({"test": ConformalTest("entropy"), "alpha": ALPHA}, True),
+        ({"conformal_test": True, "alpha": ALPHA}, False),
+        ({"conformal_test": ConformalTest("entropy"), "alpha": ALPHA}, True),
     ],
 )
 def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):

@@ -201,7 +201,7 @@ class Acceptance(HeldOut):
         if nothing:
             largest = max(nothing, key=lambda group: int(group[:MISSED].sum()))
             where = f" in {len(nothing)} of {len(lowest)} groups, of which the largest has"
-            level = f"max_error={max_error} and delta={delta}" + (where if self.scoring.groups else ":")
+            level = f"max_error={max_error} and delta={delta:.4g}" + (where if self.scoring.groups else ":")
             warnings.warn(
                 f"nothing can be accepted at {level} {int(largest[:MISSED].sum())} held-out samples, "
                 f"{int(largest[WRONG].sum())} of them wrong; "

@@ -245,7 +245,7 @@ class ConformalTest(HeldOut):
             needed, level = math.ceil(1 / alpha) - 1, f"alpha={alpha}"
             if delta is not None:
                 needed = max(needed, math.ceil(math.log(delta) / math.log1p(-alpha)))
-                level += f" and delta={delta}"
+                level += f" and delta={delta:.4g}"
             which = f"{few[0]}" if len(few) == 1 else f"{few.amin()} to {few.amax()}"
             where = f" in {len(few)} of {len(ranks) - first} groups" if self.scoring.groups else ""
             warnings.warn(
