@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.inference.cases import predictor
-from torch_boc import BoCClassifier, functional, watch
-from torch_boc.data.finding import TARGET_NAMES, find_logits, find_target, split_batch
+from tests.nn.models import roberta
+from torch_boc import BoCClassifier, BoCPredictor, functional, watch
+from torch_boc.data.finding import TARGET_NAMES, check_head, find_logits, find_target, split_batch
 from torch_boc.inference.batches import BatchReader
 from torch_boc.lightning.sources import LogitSource
 
@@ -151,3 +152,31 @@ def test_what_is_no_target(batch):
 def test_only_what_can_be_the_target_is_ambiguous():
     batch = {"label": TARGET, "y": nn.functional.one_hot(TARGET), "target": LOGITS}
     assert find_target(None, batch, LOGITS) is TARGET
+
+
+@pytest.mark.parametrize("make", [BoCClassifier, BoCPredictor, lambda model: check_head(nn.DataParallel(model))])
+@pytest.mark.parametrize("kind", ["multi_label_classification", "regression"])
+def test_heads_without_a_softmax_are_refused(make, kind):
+    """Their outputs have the shape of logits, and a softmax of them is a number without a meaning."""
+    model = roberta(3)
+    make(model)
+    model.config.problem_type = "single_label_classification"
+    make(model)
+    model.config.problem_type = kind
+    with pytest.raises(ValueError, match=rf"one class per sample, got .*type='{kind}' and num_labels=3; for one label"):
+        make(model)
+
+
+def test_a_head_that_its_first_labels_make_multi_label():
+    with pytest.raises(ValueError, match="problem_type='multi_label_classification'"):
+        BoCClassifier(roberta(3))(torch.ones(2, 5, dtype=torch.long), labels=torch.ones(2, 3))
+
+
+def test_one_label_is_binary_only_if_that_is_said():
+    model = roberta(1)
+    model.config.problem_type = "multi_label_classification"
+    check_head(model, binary=True)
+    for kind, binary in (("multi_label_classification", False), ("regression", True)):
+        model.config.problem_type = kind
+        with pytest.raises(ValueError, match="num_labels=1"):
+            check_head(model, binary=binary)

@@ -11,6 +11,23 @@ from torch import Tensor
 
 LOGIT_NAMES = ("logits", "out")  # "out" is the name in torchvision's segmentation models
 TARGET_NAMES = ("labels", "label", "targets", "target", "y", "y_true", "ground_truth")
+# The heads whose outputs have no softmax, as `config.problem_type` of transformers names them.
+OTHER_HEADS = ("multi_label_classification", "regression")
+
+
+def check_head(model: Any, *, binary: bool = False) -> None:
+    """Raise if the configuration of a model of transformers says that its outputs are not the logits of one softmax.
+
+    With `binary`, a head with one label, whose single logit is that of a binary classifier, is accepted.
+    """
+    config = getattr(getattr(model, "module", model), "config", None)  # DistributedDataParallel has a `module`
+    kind, outputs = getattr(config, "problem_type", None), getattr(config, "num_labels", None)
+    if kind in OTHER_HEADS and not (binary and outputs == 1 and kind != "regression"):
+        raise ValueError(
+            f"expected a classifier with one class per sample, got a head with problem_type={kind!r} and "
+            f"num_labels={outputs}; for one label of a multi-label head, wrap the model in a module that returns the "
+            "logits (0, z) of that label"
+        )
 
 
 def find_logits(output: Any) -> Tensor:

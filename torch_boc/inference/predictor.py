@@ -18,6 +18,7 @@ from torch.utils.data import DistributedSampler, RandomSampler, SubsetRandomSamp
 from .. import __version__
 from .._optional import require, require_pyarrow
 from ..data.atomic import check_file, check_folder
+from ..data.finding import check_head
 from ..data.parquet import Column, ParquetFile
 from ..functional.checks import FirstBatch
 from ..nn import Acceptance, ConformalTest, find_logits
@@ -111,6 +112,7 @@ class BoCPredictor:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
+        check_head(model)
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
         self._probe = SampleColumns(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from ..data.finding import find_logits
+from ..data.finding import check_head, find_logits
 from ..functional.checks import FirstBatch, check_trials, classes_last
 from ..functional.columns import check_columns, column_extras, columns_of
 from ..functional.evidence import gather
@@ -229,6 +229,7 @@ class BoCClassifier(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
+        check_head(model)
         self.model, self.dim = model, dim
         check_levels(conformal_test, alpha, acceptance, max_error)
         self.conformal_test, self.alpha = conformal_test, alpha
@@ -240,6 +241,7 @@ class BoCClassifier(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
         """The model's output, its logits, and what the probe and the test say of them."""
         output = self.model(*args, **kwargs)
+        check_head(self.model)  # transformers names the kind of the head when it sees the first labels
         logits = find_logits(output)
         rows = classes_last(logits, self.dim)
         found: Any = {} if self.probe is None else self.probe(rows)
