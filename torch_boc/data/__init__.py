@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .files import LogitReader, read_logits
     from .finding import find_logits
+    from .losses import LossCall, capture_losses
     from .sets import LogitSet
 
-__all__ = ["LogitReader", "LogitSet", "find_logits", "read_logits"]
+__all__ = ["LogitReader", "LogitSet", "LossCall", "capture_losses", "find_logits", "read_logits"]
 
 # These are imported when they are first used, because `atomic` is used where torch is not.
-_HOMES = {"LogitReader": "files", "LogitSet": "sets", "find_logits": "finding", "read_logits": "files"}
+_HOMES = {
+    **{"LogitReader": "files", "read_logits": "files", "LogitSet": "sets", "find_logits": "finding"},
+    **{"LossCall": "losses", "capture_losses": "losses"},
+}
 
 
 def __getattr__(name: str) -> Any:
