@@ -2,15 +2,10 @@
 
     python examples/generate_with_coherence.py --model FOLDER --prompt "The capital of France is" -o trace.html
     python examples/generate_with_coherence.py --model FOLDER --gguf model.gguf --prompt "Once upon a time" --sample
-    python examples/generate_with_coherence.py --model FOLDER --prompt "..." --trusted prompts.txt
     python examples/generate_with_coherence.py --smoke        # a random model, offline
 
 It prints a line for each sequence and the tokens that lost the most coins, and writes a page with the text: tokens are
 tinted by their lost coins, and show their numbers and the likeliest tokens.
-
-With `--trusted`, the model first continues each of the prompts in a file, which are prompts that it answers well. Later
-it stops where it is more at a loss than anywhere in 19 of 20 of these texts. The chance that it stops on a prompt like
-them is at most 1 in 20. Nothing is promised for other prompts.
 """
 
 import argparse
@@ -24,11 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from transformers.utils import logging
 
 from torch_boc.language import Trace
-from torch_boc.transformers import BoCGeneration, Stop
+from torch_boc.transformers import BoCGeneration
 
 SENTENCES = [f"The {a} {b} saw a {c} fox." for a in ("old", "red") for b in ("dog", "cat") for c in ("tame", "wild")]
-# The number of tokens in a running mean, and the chance that a text like the trusted ones is stopped.
-WINDOW, ALPHA = 8, 0.05
 
 
 def load(folder: str, gguf: str | None) -> tuple[Any, Any]:
@@ -58,28 +51,15 @@ def tiny() -> tuple[Any, Any]:
     return LlamaForCausalLM(config).eval(), tokenizer
 
 
-def write(prompts: list[str], model: Any, tokenizer: Any, stop: Stop | None = None, **options: Any) -> Trace:
+def write(prompts: list[str], model: Any, tokenizer: Any, **options: Any) -> Trace:
     """What the model writes after each of the prompts, with its numbers."""
     # One object is all: it sees the scores, and the token that was chosen. The text is as it would be without it.
-    recorder = BoCGeneration(model, tokenizer, prompt=True, stop=stop)
+    recorder = BoCGeneration(model, tokenizer, prompt=True)
     tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
     inputs = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
     given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     recorder.generate(**given, **options, pad_token_id=tokenizer.pad_token_id)
     return recorder.trace
-
-
-def rule_from(prompts: list[str], model: Any, tokenizer: Any, **options: Any) -> Stop:
-    """When to stop: where the mean of the lost coins is higher than it ever is in most of the trusted texts.
-
-    A text is looked at after each token, so what counts is its highest running mean. The model writes the trusted texts
-    itself, with the same settings as later, because text that people wrote has other numbers, and a longer text has
-    more means. If a new prompt is drawn like the trusted ones, its text is stopped with a chance of at most 1 in 20.
-    This takes at least 19 prompts.
-    """
-    # One at a time: a real model may not have the memory for all of them together.
-    traces = [write([prompt], model, tokenizer, **options) for prompt in prompts]
-    return Stop.calibrated(traces, "lost_coins", window=WINDOW, alpha=ALPHA)
 
 
 def main() -> None:
@@ -90,7 +70,6 @@ def main() -> None:
     parser.add_argument("--prompt", nargs="+", default=["The old dog"], help="one or more texts to continue")
     parser.add_argument("--tokens", type=int, default=60, help="the most tokens to generate")
     parser.add_argument("--sample", action="store_true", help="sample, in place of the likeliest token")
-    parser.add_argument("--trusted", type=Path, help="prompts, with an empty line between them")
     parser.add_argument("-o", "--output", type=Path, help="the page; by default trace.html")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
@@ -99,16 +78,7 @@ def main() -> None:
     torch.manual_seed(0)
     logging.set_verbosity_error()
     model, tokenizer = tiny() if args.smoke else load(args.model, args.gguf)
-
-    trusted = [" ".join(text.split()[:n]) for text in SENTENCES for n in (3, 4, 5)] if args.smoke else []
-    if args.trusted:
-        trusted = [text.strip() for text in args.trusted.read_text(encoding="utf-8").split("\n\n") if text.strip()]
-    options = {"max_new_tokens": args.tokens, "do_sample": args.sample}
-    stop = rule_from(trusted, model, tokenizer, **options) if trusted else None
-    if stop:
-        print(f"stops where {WINDOW} tokens lose more than {stop.above:.3g} coins on the mean")
-
-    trace = write(args.prompt, model, tokenizer, stop, **options)
+    trace = write(args.prompt, model, tokenizer, max_new_tokens=args.tokens, do_sample=args.sample)
     print(trace.summary()[["tokens", "perplexity", "mean_lost_coins", "mean_confidence", "finish"]].to_string())
     table = trace.to_frame().sort_values("lost_coins", ascending=False)
     print(table[["sequence", "position", "text", "lost_coins", "confidence", "entropy", "rank"]].head(5).to_string())

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.language import figures
-from benchmarks.language.analysis import random_numbers, rows_of
+from benchmarks.language.analysis import rows_of
 from benchmarks.language.collect import Columns, Model, collect
 from benchmarks.language.page import MAIN, page
 from benchmarks.language.texts import MANUALS, SETS
@@ -30,7 +30,6 @@ def main() -> None:
     if args.second is not None:
         second = _load(SECOND, args.second.parent, args.second.name, BEGINNING, args.second_share)
         rows += rows_of(SECOND, _columns(second, args, SETS_OF_SECOND))
-    rows += random_numbers()
     table = pd.DataFrame(rows)
     write(HERE / "numbers.csv", table.to_csv(index=False).encode())
     write_page(pd.read_csv(HERE / "numbers.csv"))

@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor
 
-from benchmarks.language.collect import KEPT, Columns, bound_columns
+from benchmarks.language.collect import Columns
 from benchmarks.language.resampling import (
     Estimate,
     auroc,
@@ -20,11 +19,8 @@ from benchmarks.language.resampling import (
     mean,
     ratio,
 )
-from torch_boc.functional import bag_of_coins
 
 BINS, STRATA = 15, 50
-LEVELS = (0.05, 0.5, 0.95, 0.99)
-RANDOM_ROWS, RANDOM_CLASSES, BLOCK = 100_000, 1_000, 2_000
 # Higher is more sure; what the page calls each is in `page.py`.
 SCORES = {
     "confidence": lambda x: -x["odds"],
@@ -52,8 +48,6 @@ def rows_of(model: str, sets: Mapping[str, Columns]) -> list[Row]:
         if one in sets and other in sets:
             numbers = contrast_numbers(sets[one], sets[other])
             found += [_row(model, f"{one} / {other}", what, value) for what, value in numbers]
-    everything = {key: torch.cat([x[key].double() for x in sets.values()]) for key in next(iter(sets.values()))}
-    found += [_row(model, "all", what, value) for what, value in width_numbers(everything)]
     return found
 
 
@@ -108,34 +102,3 @@ def contrast_numbers(one: Columns, other: Columns) -> Iterator[tuple[str, Estima
         values = torch.cat([score(one), score(other)])
         yield f"token_{name}", estimate(auroc(values, natural), document)
         yield f"document_{name}", estimate(auroc(document_means(values, document), each < documents), each)
-
-
-def width_numbers(x: Columns) -> Iterator[tuple[str, float]]:
-    """The relative width of the bounds from the top k by quantiles, and how many rows they contain the truth of."""
-    for k in KEPT:
-        yield f"rows_{k}", float(len(x[f"inside_{k}"]))
-        yield f"inside_{k}", float(x[f"inside_{k}"].sum())
-        for level in LEVELS:
-            yield f"width_{k}_{level}", float(x[f"width_{k}"].quantile(level))
-
-
-def random_numbers() -> list[Row]:
-    """Whether the bounds contain the truth for random rows of many shapes."""
-    random = torch.Generator().manual_seed(0)
-    inside = dict.fromkeys(KEPT, 0)
-    for start in range(0, RANDOM_ROWS, BLOCK):
-        found = bound_columns(*random_rows(start / RANDOM_ROWS, random))
-        for k in KEPT:
-            inside[k] += int(found[f"inside_{k}"].sum())
-    rows = [_row("random rows", "all", f"rows_{k}", float(RANDOM_ROWS)) for k in KEPT]
-    return rows + [_row("random rows", "all", f"inside_{k}", float(inside[k])) for k in KEPT]
-
-
-def random_rows(position: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Log-probabilities from nearly equal ones to very sharp ones, a third of them with heavy tails, and their loss."""
-    shape = (BLOCK, RANDOM_CLASSES)
-    logits = torch.randn(shape, generator=random, dtype=torch.float64)
-    heavy = torch.rand(BLOCK, 1, generator=random) < 1 / 3
-    logits = torch.where(heavy, logits * logits.square(), logits) * 10 ** (2.5 * position - 1)
-    log_p = logits.log_softmax(-1)
-    return log_p, bag_of_coins(log_p).loss

@@ -14,13 +14,9 @@ from torch_boc.functional import bag_of_coins
 from torch_boc.functional.bounds import forced_gap
 from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
-from torch_boc.functional.top_k import coins_from_top_k
 from torch_boc.transformers import logit_slices
 
 LONGEST, SHORTEST = 128, 24
-KEPT = (5, 20, 100)
-# What float64 leaves of a lost coin if a prediction is so sure that its log-probability rounds to 0.
-ROUNDING = 1e-14
 Columns = dict[str, Tensor]
 
 
@@ -83,22 +79,10 @@ def _columns(model: Model, ids: list[int]) -> Columns:
         found["free_gap"] = coins.free_gap
         found["right"] = (numbers.rivals[:, 0] == token).double()
         found["squares"] = (2 * log_p).exp().sum(-1)
-        parts.append(found | bound_columns(log_p, coins.loss))
+        parts.append(found)
     return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
 
 
 def log_probabilities(rows: Tensor, odds: Tensor) -> Tensor:
     """`log_softmax` from the odds: the largest, -log(1 + odds), keeps its digits where it is near 0."""
     return rows - rows.amax(-1, keepdim=True) - torch.log1p(odds).unsqueeze(-1)
-
-
-def bound_columns(log_p: Tensor, loss: Tensor) -> Columns:
-    """For each k, the relative width of the bounds of the loss from the top k, and whether they contain the truth."""
-    largest, found = log_p.topk(max(KEPT)).values, {}
-    for k in KEPT:
-        bounds = coins_from_top_k(largest[..., :k], num_classes=log_p.shape[-1])
-        slack = 1e-9 * loss + ROUNDING / (log_p.shape[-1] - 1)
-        inside = (bounds.lower.loss <= loss + slack) & (loss <= bounds.upper.loss + slack)
-        found[f"width_{k}"] = (bounds.upper.loss - bounds.lower.loss) / loss
-        found[f"inside_{k}"] = inside.double()
-    return found

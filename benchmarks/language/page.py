@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.harness import markdown_table
-from benchmarks.language.analysis import CONTRASTS, FAMILIAR, LEVELS, SCORES
-from benchmarks.language.collect import KEPT
+from benchmarks.language.analysis import CONTRASTS, FAMILIAR, SCORES
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.sentences import answers
 from benchmarks.language.texts import SETS
@@ -40,10 +39,6 @@ OTHER = (
     "words of the shuffled news are the same; the German manuals are translations of the English ones; code and help "
     "are both about Python."
 )
-WIDTHS = (
-    "An API returns the top k log-probabilities; `coins_from_top_k` bounds the lost coins. The width is that of the "
-    "bounds divided by the true value."
-)
 TINTED = (
     "The page of a generated text, its tokens tinted by their lost coins, is made by `torch-boc trace --model FILE "
     "--prompt TEXT -o trace.html`, and its picture by `python -m benchmarks.language.picture trace.html`."
@@ -52,7 +47,7 @@ TINTED = (
 
 def page(table: pd.DataFrame, *, tinted: bool = False) -> str:
     """The whole page in Markdown; `tinted` says whether the folder has the picture of a tinted page."""
-    models = [name for name in table["model"].unique() if name != "random rows"]
+    models = [*table["model"].unique()]
     sets = [name for name in SETS if of(table, MAIN, name)]
     parts = ["# A language model on text", _wrap(HEAD), "## What holds and what does not"]
     parts.append("\n".join(f"- {_wrap(line, 2)}" for line in answers(table, MAIN, models)))
@@ -64,7 +59,6 @@ def page(table: pd.DataFrame, *, tinted: bool = False) -> str:
     parts += [_separation(table, sets, "within"), "![AUROC of right against wrong next tokens](separation.png)"]
     parts += ["## Natural and other text", _wrap(OTHER), _contrasts(table)]
     parts += ["![AUROC of natural against other text](contrasts.png)"]
-    parts += ["## Bounds from the top k", _wrap(WIDTHS), _widths(table, models), _inside(table)]
     parts += ["## A tinted page", _wrap(TINTED)]
     return "\n\n".join([*parts, *(["![A generated text, tinted by lost coins](tinted.png)"] if tinted else [])]) + "\n"
 
@@ -130,23 +124,6 @@ def _contrasts(table: pd.DataFrame) -> str:
             values = [cell(found[f"{way}_{name}"]) for way in ("token", "document")]
             rows.append([f"{one} / {other}", SIGNED[name], *values])
     return markdown_table(["sets", "score", "by token", "by document"], rows)
-
-
-def _widths(table: pd.DataFrame, models: list[str]) -> str:
-    rows = []
-    for model in models:
-        found = of(table, model, "all")
-        rows += [[model, str(k), *(f"{found[f'width_{k}_{x}'].value:.3g}" for x in LEVELS)] for k in KEPT]
-    return markdown_table(["model", "k", *(f"{level:.0%} of tokens below" for level in LEVELS)], rows)
-
-
-def _inside(table: pd.DataFrame) -> str:
-    lines = []
-    for model in table["model"].unique():
-        found = of(table, model, "all")
-        parts = [f"{found[f'inside_{k}'].value:,.0f} of {found[f'rows_{k}'].value:,.0f} for k = {k}" for k in KEPT]
-        lines.append(f"{model}: {', '.join(parts)}")
-    return _wrap(f"Rows whose bounds contain the truth: {'; '.join(lines)}.")
 
 
 def _wrap(text: str, indent: int = 0) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.language.analysis import CONTRASTS, FAMILIAR
-from benchmarks.language.collect import KEPT, ROUNDING
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.texts import SETS
 from torch_boc.report.words import listed, number
@@ -22,7 +21,6 @@ def answers(table: pd.DataFrame, model: str, models: list[str]) -> list[str]:
         _forced(table, models),
         *(_beyond(natural, score) for score in ("lost_coins", "concentration")),
         *_told(table, model),
-        _contained(table),
     ]
 
 
@@ -84,20 +82,6 @@ def _told(table: pd.DataFrame, model: str) -> list[str]:
             f"{_interval(found['token_log_probability'])}."
         )
     return lines
-
-
-def _contained(table: pd.DataFrame) -> str:
-    """Do the bounds contain the truth?"""
-    rows = [f"rows_{k}" for k in KEPT], [f"inside_{k}" for k in KEPT]
-    total, inside = (table[table["what"].isin(names)]["value"].sum() for names in rows)
-    words = "all" if total == inside else f"{inside:,.0f}"
-    return (
-        f"**Bounds from the top k** contain the truth in {words} of {total:,.0f} cases, up to the rounding of the "
-        f"log-probabilities in float64: 1e-9 of the loss and {ROUNDING:g} of a lost coin. The second part was added "
-        "after a first run on random rows had failed. With log-probabilities by log_softmax, 55 of the cases failed, "
-        "at very sure tokens; they are taken from the odds now, and only the 15 documents with failures were computed "
-        "again."
-    )
 
 
 def _interval(row: Any) -> str:

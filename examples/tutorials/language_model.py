@@ -70,7 +70,7 @@ numbers.to_frame()[["perplexity", "accuracy", "confidence", "ece_confidence", "l
 # likeliest token loses against all others: it does not saturate, as confidence does.
 
 # %%
-from torch_boc.transformers import BoCGeneration, Stop
+from torch_boc.transformers import BoCGeneration
 
 inputs = tokenizer("The statement is executed", return_tensors="pt", return_token_type_ids=False)
 recorder = BoCGeneration(model, tokenizer, prompt=True)
@@ -81,77 +81,22 @@ table[~table["is_prompt"]][["text", "confidence", "lost_coins", "entropy", "rank
 
 # %% [markdown]
 # `recorder.trace.save("trace.html")` writes the text as a page, tinted by a quantity, with the rivals of each token.
-#
-# ## Stop when it is at a loss
-#
-# A threshold for the running mean, from 40 prompts of the held-out help: a text like these is stopped with a chance of
-# at most 5 %. How many others it stops is a question of power, and no promise: what a model of this size writes after
-# shuffled words hardly differs from the rest.
-
-
-# %%
-def write(prompt, stop=None):
-    given = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-    one = BoCGeneration(model, tokenizer, stop=stop)
-    one.generate(**given, max_new_tokens=16, do_sample=True)
-    return one.trace
-
-
-trusted = [write(" ".join(words[20 * i : 20 * i + 12])) for i in range(40)]
-stop = Stop.calibrated(trusted, "lost_coins", window=8, alpha=0.05)
-strange = [write(" ".join(words[j] for j in order[20 * i : 20 * i + 12]), stop) for i in range(20)]
-stopped = sum(trace.records[0].finish == "stop" for trace in strange)
-print(f"stops where 8 tokens lose more than {stop.above:.1f} coins on the mean: {stopped} of 20 strange prompts")
-
-# %% [markdown]
-# ## What an API would have told
-#
-# A server returns the likeliest tokens only. From the five largest log-probabilities, the lost coins are known up to
-# bounds that certainly hold the truth. `Trace.from_response` reads what OpenAI's and vLLM's servers return; here we
-# make such a response from the model itself, and compare.
-
-# %%
-from torch_boc.language import Trace
-from torch_boc.transformers import score_tokens
-
-ids = torch.tensor([bpe.encode(held_out[:3000]).ids[:60]])
-(record,) = score_tokens(model, ids)
-with torch.inference_mode():
-    best, likeliest = model(input_ids=ids).logits[0, :-1].double().log_softmax(-1).topk(5)
-chances = record.numbers["log_probability"][1:].tolist()
-
-
-def entry(token, chance):
-    return {"token": tokenizer.decode([token]), "logprob": chance}
-
-
-content = [
-    {**entry(token, chance), "top_logprobs": [entry(*pair) for pair in zip(candidates, values, strict=True)]}
-    for token, chance, candidates, values in zip(
-        ids[0, 1:].tolist(), chances, likeliest.tolist(), best.tolist(), strict=True
-    )
-]
-choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
-response = {"object": "chat.completion", "choices": [{**choice, "logprobs": {"content": content}}]}
-bounds = Trace.from_response(response, num_classes=len(tokenizer)).to_frame()
-true = record.numbers["lost_coins"][1:].numpy()
-held = (bounds["lost_coins_lower"] <= true + 1e-6) & (true <= bounds["lost_coins_upper"] + 1e-6)
-print(f"the bounds hold the truth at {held.sum()} of {len(held)} tokens")
 
 # %% [markdown]
 # ## The picture
 #
-# The lost coins along a help text that the model has not seen, with the bounds from the five likeliest tokens.
+# `score_tokens` gives the same numbers for a text that is there already: the lost coins along a help text that the
+# model has not seen.
 
 # %%
+from torch_boc.transformers import score_tokens
+
+ids = bpe.encode(held_out[:3000]).ids[:37]
+(record,) = score_tokens(model, torch.tensor([ids]))
 figure = Figure(figsize=(9, 3.6), layout="constrained")
 axes = figure.subplots()
-shown = slice(0, 36)
-places = range(36)
-lower, upper = bounds["lost_coins_lower"][shown], bounds["lost_coins_upper"][shown]
-axes.bar(places, true[shown], color="#56b4e9", label="lost coins")
-axes.vlines(places, lower, upper, color="#d55e00", linewidth=2, label="bounds from the five likeliest tokens")
-axes.set_xticks(places, [repr(tokenizer.decode([x]))[1:-1] for x in ids[0, 1:37].tolist()], rotation=90, fontsize=7)
+axes.bar(range(36), record.numbers["lost_coins"][1:].numpy(), color="#56b4e9")
+axes.set_xticks(range(36), [repr(tokenizer.decode([x]))[1:-1] for x in ids[1:]], rotation=90, fontsize=7)
 axes.set(
     yscale="log",
     ylim=(0.3, 100),
@@ -159,5 +104,4 @@ axes.set(
     ylabel="coins lost by the likeliest token",
 )
 axes.set_title("Where a small language model is at a loss")
-axes.legend(fontsize=8, loc="upper center", ncols=2)
 figure

@@ -17,8 +17,7 @@ USAGE = """
 prob                               | No such command 'prob'. Did you mean 'probe'?
 probe a.npz --trials 100000000     | Invalid value for '--trials'
 probe a.npz --probability          | No such option: --probability (Possible options: --probabilities) (see
-trace --response a --num-classes 9 | Invalid value for '--response'
-trace --response . --num-classes 9 | Invalid value for '--response'
+trace --model a                    | Missing option '--prompt'
 """
 BAD = """
 probe none.npz                   | none.npz: no such file
@@ -49,10 +48,6 @@ screen test.npz --test junk.npz  | junk.npz: expected a file that torch-boc has 
 screen test.npz --test other.pt  | other.pt: expected a torch_boc.ConformalTest, got None
 screen test.npz --test t.pt --score msp | expected --score with --calibration, got it with --test
 monitor test.npz --calibration val.npz --alpha 0.1 --run-length 9 | expected alpha, or run_length above 1, got
-trace                            | expected --model FOLDER or --response PATH, got none
-trace --model a                  | expected --prompt TEXT with --model, got none; --prompt - reads it from stdin
-trace --response junk.json       | expected --num-classes N, the size of the vocabulary, with --response
-trace --response junk.json --num-classes 9 | junk.json: expected a response as JSON
 trace --model a --prompt x -o .  | expected the path of a file, got the folder .
 trace --model . --prompt x       | .: transformers cannot load a causal language model
 text --model nowhere junk.txt    | nowhere: no such folder; give --model the folder of a model

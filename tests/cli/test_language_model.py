@@ -8,10 +8,8 @@ import pytest
 import torch
 import transformers
 
-from tests.language import servers
-from tests.transformers.cases import byte_model, byte_tokenizer, prose
+from tests.transformers.cases import bert, byte_model, byte_tokenizer, prose
 from torch_boc.cli import language_model as command
-from torch_boc.language import Trace
 from torch_boc.transformers import evaluate_text
 
 CHAT = "{% for message in messages %}User: {{ message.content }}\n{% endfor %}Bot:"
@@ -84,7 +82,7 @@ def trace_model(run, folder, *more):
 def test_a_page_of_generated_text(run, folder, tmp_path):
     code, out, err = trace_model(run, folder, "--table", "a.parquet")
     assert (code, err) == (0, "")
-    assert out.startswith("Sequence 1: ")
+    assert out.splitlines()[0].endswith("ended by length")
     table = pandas.read_parquet(tmp_path / "a.parquet")
     assert text_of(tmp_path / "a.parquet").startswith("The sky is")
     assert table["is_prompt"].sum() == 10
@@ -118,20 +116,25 @@ def test_a_prompt_from_stdin_and_a_chat(run, folder, tmp_path, monkeypatch):
     assert text_of(tmp_path / "a.parquet").startswith("User: The sky is\nBot:")
 
 
-def test_a_page_of_a_response(run, tmp_path):
-    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
-    response = json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5))
-    (tmp_path / "chat.json").write_text(response)
-    args = ("--num-classes", 40, "-o", "b.html", "--table", "b.parquet")
-    code, out, err = run("trace", "--response", "chat.json", *args)
-    assert (code, err) == (0, "")
-    assert pandas.read_parquet(tmp_path / "b.parquet")["lost_coins"].notna().all()
-    found = Trace.from_response(response, num_classes=40)
-    assert (tmp_path / "b.html").read_text(encoding="utf-8") == found.html()
-    assert "9 tokens, perplexity" in out
-    assert "ended by stop" in out
-    err = run("trace", "--response", "chat.json", "--num-classes", "3").err
-    assert err.startswith("torch-boc: error: chat.json: expected 1 to 3 log-probabilities")
+def test_what_trace_refuses(run, folder, tmp_path):
+    """As `text` does: a model that sees later tokens, and a prompt that leaves no place in the context."""
+    bert(vocab_size=byte_model().config.vocab_size).save_pretrained(tmp_path / "masked")
+    byte_tokenizer().save_pretrained(tmp_path / "masked")
+    err = run("trace", "--model", tmp_path / "masked", "--prompt", "x").err
+    assert "error: expected a causal language model, got BertLMHeadModel, whose predictions change" in err
+    context = byte_model().config.n_positions
+    for prompt in ("", "a" * context):
+        err = run("trace", "--model", folder, "--prompt", prompt).err
+        assert err.endswith(
+            f"at least one token and at most {context - 1}, the context of the model less one, got {len(prompt)}\n"
+        )
+    assert not (tmp_path / "trace.html").exists()
+
+
+def test_generation_ends_where_the_context_does(run, folder, tmp_path):
+    context = byte_model().config.n_positions
+    assert run("trace", "--model", folder, "--prompt", "a" * (context - 3), "--table", "a.parquet").code == 0
+    assert len(pandas.read_parquet(tmp_path / "a.parquet")) == context
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from torch_boc.functional import (
     binomial_tail,
     boc_summary,
     choose_temperature,
-    coins_from_top_k,
     compute_scores,
     dominance_bounds,
     expected_wins,
@@ -96,24 +95,11 @@ WRONG = {
     "no rate": (lambda: fpr_at_tpr(LOGITS[0], LOGITS[1], 0.0), "tpr in"),
     "dice": (lambda: bag_of_dice(LOGITS, [2, 0]), "expected faces as a positive integer"),
     "no dice": (lambda: bag_of_dice(LOGITS, []), "expected faces as a positive integer"),
-    "no tensor": (
-        lambda: coins_from_top_k([-0.1], num_classes=3),
-        "expected logprobs as a floating-point tensor, got l",
-    ),
     "whole numbers": (lambda: as_binary(torch.tensor([1, 0])), "expected single logits as a floating-point tensor of"),
     "no single logit": (lambda: as_binary(torch.tensor(1.0)), "expected single logits as a floating-point tensor of"),
     "a list": (lambda: as_binary([1.0]), "expected single logits as a floating-point tensor of .*, got list"),
     "two logits": (lambda: as_binary(LOGITS), "expected a single logit of each sample, as binary=True says, got"),
     "another axis": (lambda: as_binary(LOGITS[:, :1], dim=2), "expected a single logit of each sample"),
-    "top k": (lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=3), r"expected 1 to 3 .*, got shape \(2, 4\)"),
-    "index": (
-        lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, index=torch.zeros(3, dtype=torch.int64)),
-        r"expected index in int64 of shape \(2,\), got torch.int64 of shape \(3,\)",
-    ),
-    "cap": (
-        lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(3)),
-        r"expected cap as floats of shape \(2,\), got torch.float32 of shape \(3,\)",
-    ),
     "class": (lambda: bag_of_coins(LOGITS, index=torch.tensor([0])), r"expected index of shape \(3,\)"),
     "target": (lambda: gather(LOGITS, torch.zeros(2, dtype=torch.int64)), r"expected target of shape \(3,\)"),
 }

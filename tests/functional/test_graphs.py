@@ -15,7 +15,6 @@ from torch_boc.functional import (
     bag_of_coins,
     boc_summary,
     choose_temperature,
-    coins_from_top_k,
     compute_scores,
     flip_coins,
     p_value,
@@ -31,14 +30,11 @@ def of_sets(z):
     """What takes a set of samples, and gives numbers of other shapes."""
     p, places = z.sigmoid()[:, 0], place_samples(z, Scoring("energy", groups="confidence"))
     counts = torch.ones(2, 9, dtype=torch.int64, device=z.device)
-    bounds = coins_from_top_k(z[:, :2].log_softmax(-1), num_classes=z.shape[-1])
     return {
         "adjusted": adjusted_p_values(p),
         "auroc": auroc(z[:, 0], z[:, 1]),
         "bets": place_bets(p.detach(), empty_capital(), torch.zeros((), dtype=torch.int64)).evidence,
         "flagged": flagged_share(counts, counts, 0.05),
-        "lower": bounds.lower.loss,
-        "upper": bounds.upper.gap,
         "place": places.place.double(),
         "class": bag_of_coins(z, index=torch.zeros_like(z[:, 0], dtype=torch.int64)).loss,
         **boc_summary(z, torch.zeros_like(z[:, 0], dtype=torch.int64)),
@@ -131,7 +127,6 @@ def test_gradients_are_those_of_finite_differences(classes, path):
     with kernels.use(path):
         assert gradcheck(differentiable, z)
         assert gradgradcheck(lambda x: tuple(as_dict(bag_of_coins(x))[name] for name in FLOAT_FIELDS), z[:2])
-        assert gradcheck(lambda x: coins_from_top_k(x.log_softmax(-1), num_classes=12, cap=x[:, 0] * 0).upper.loss, z)
 
 
 @over_paths

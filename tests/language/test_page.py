@@ -33,10 +33,7 @@ class Parsed(HTMLParser):
 
 
 def test_whatever_the_model_writes_stays_text():
-    def trace_of(texts, rivals):
-        return Trace([make_record(len(texts), texts=texts, rival_texts=[[rivals] * 5] * len(texts))], num_classes=50)
-
-    plain, hostile = trace_of(["a"] * len(HOSTILE), "b"), trace_of(HOSTILE, HOSTILE[0])
+    plain, hostile = make_trace(50, words=["a"]), make_trace(50, words=HOSTILE)
     one, other = Parsed(plain.html(title="c")), Parsed(hostile.html(title=HOSTILE[0]))
     assert one.tags == other.tags
     assert HOSTILE[0] in other.data["labels"]
@@ -45,7 +42,7 @@ def test_whatever_the_model_writes_stays_text():
 
 
 def test_what_is_shown():
-    """The gap on request only; further numbers if they tell something; bounds are no quantities of their own."""
+    """The gap on request only; further numbers if they tell something."""
     trace = make_trace(9)
     assert list(Parsed(trace.html()).data["scales"]) == [*SCALES][:5]
     asked = trace.html("gap")
@@ -53,10 +50,8 @@ def test_what_is_shown():
     assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in asked
     record = make_record(6)
     more = {**record.numbers, "masked": torch.arange(6.0)}
-    more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
     data = Parsed(Trace([replace(record, numbers=more)], num_classes=50).html()).data
     assert list(data["scales"])[5:] == ["masked"]
-    assert "lost_coins_lower" in data["sequences"][0]["numbers"]
 
 
 def test_sizes():

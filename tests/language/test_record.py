@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from torch_boc.language.record import clean, token_label, token_texts
-from torch_boc.language.responses import texts_of_bytes
 
 LINES = ["The sky is blue.", "Naïve café, déjà vu!", "日本語のテキスト 🦜", "  two  spaces\n\nand lines\t"]
 
@@ -93,15 +92,3 @@ def test_a_tokenizer_that_changes_what_it_said(tokens):
     texts = token_texts(Cleaning(), tokens)
     assert len(texts) == len(tokens)
     assert "".join(texts) == Cleaning().decode(tokens)
-
-
-@settings(max_examples=30)
-@given(st.text(max_size=20), st.data())
-def test_bytes_cut_anywhere(text, data):
-    whole = text.encode("utf-8", "replace")
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
-    parts = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    texts = texts_of_bytes(parts)
-    assert len(texts) == len(parts)
-    assert "".join(texts) == whole.decode()
-    assert texts_of_bytes([b"\xe2\x80"]) == ["\ufffd"]

@@ -1,5 +1,6 @@
 """`torch-boc text` and `torch-boc trace`: how well a language model predicts texts, and how sure it was of a token."""
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -85,69 +86,55 @@ def _pieces(path: Path, tell: Callable[[str], None]) -> Iterator[str]:
 
 
 def trace(
-    model: o.SomeModel = None,
-    prompt: o.Prompt = None,
+    model: o.Model,
+    prompt: o.Prompt,
     limit: o.Limit = 200,
     temperature: o.Drawn = None,
     seed: o.Seed = 42,
     chat: o.Chat = False,
-    response: o.Response = None,
-    num_classes: o.NumClasses = None,
     out: o.Page = "trace.html",
     table: o.Tokens = None,
     json: o.Json = False,
 ) -> None:
-    """How sure a language model was of each token that it wrote, as a page.
+    """Generate text, and show how sure the model was of each token.
 
     The page shows the text with its tokens tinted by their lost coins, confidence, entropy, rank or log-probability,
-    and the likeliest tokens at each place. It is one file, which loads nothing.
-
-    With --model it generates text, of which it knows all numbers. With --response it reads what a server returned with
-    log-probabilities (OpenAI, vLLM), of which some numbers are bounds. Older files of these names are replaced.
+    and the likeliest tokens at each place. It is one file, which loads nothing. Older files of these names are
+    replaced. Generation ends at the latest where the context of the model does.
 
     Examples:
         torch-boc trace --model folder --prompt 'Once upon a time'
         torch-boc trace --model folder --chat --temperature 1 --prompt - < a.txt
         torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet
-        torch-boc trace --response chat.json --num-classes 128256
     """
     import torch
 
-    from ..data.sets import naming
-    from ..language import Trace
-
-    if (model is None) == (response is None):
-        got = "both" if model is not None else "none"
-        raise ValueError(f"expected --model FOLDER or --response PATH, got {got}")
-    if response is not None and num_classes is None:
-        raise ValueError("expected --num-classes N, the size of the vocabulary, with --response, got none")
     given = sys.stdin.read() if prompt == "-" else prompt
-    if model is not None and not given:
-        raise ValueError("expected --prompt TEXT with --model, got none; --prompt - reads it from stdin")
     for path in (out, table):
         if path is not None:
             check_file(path)
-    with working("loading libraries") as tell:
-        if response is not None:
-            with naming(str(response)):
-                found = Trace.from_response(response.read_bytes(), num_classes=num_classes or 0)
-        else:
-            from ..transformers import BoCGeneration
+    with working(f"loading {model}") as tell:
+        from ..transformers import BoCGeneration
+        from ..transformers.scoring import causal_model, stated_context
 
-            tell(f"loading {model}")
-            network, tokenizer = load_model(model or "")
-            if chat:
-                how = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
-                inputs = tokenizer.apply_chat_template([{"role": "user", "content": given}], **how)
-            else:
-                inputs = tokenizer(given, return_token_type_ids=False, return_tensors="pt")
-            tell("generating")
-            drawn = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature}
-            recorder = BoCGeneration(network, tokenizer, prompt=True)
-            with torch.random.fork_rng():  # the state of torch's random numbers is as before
-                torch.manual_seed(seed)
-                recorder.generate(**inputs.to(network.device), **drawn, max_new_tokens=limit)
-            found = recorder.trace
+        network, tokenizer = load_model(model)
+        if chat:
+            how = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
+            inputs = tokenizer.apply_chat_template([{"role": "user", "content": given}], **how)
+        else:
+            inputs = tokenizer(given, return_token_type_ids=False, return_tensors="pt")
+        length, context = inputs["input_ids"].shape[1], stated_context(network.config)
+        if not 0 < length < (context or math.inf):
+            most = "" if context is None else f" and at most {context - 1}, the context of the model less one"
+            raise ValueError(f"expected a prompt of at least one token{most}, got {length}")
+        limit = limit if context is None else min(limit, context - length)
+        tell("generating")
+        drawn = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature}
+        recorder = BoCGeneration(network, tokenizer, prompt=True)
+        with causal_model(network), torch.random.fork_rng():  # the state of torch's random numbers is as before
+            torch.manual_seed(seed)
+            recorder.generate(**inputs.to(network.device), **drawn, max_new_tokens=limit)
+        found = recorder.trace
         found.save(out)
         paths = [out, *([] if table is None else [str(found.to_parquet(table))])]
     if json:
@@ -155,8 +142,7 @@ def trace(
         print_json({"classes": found.num_classes, "sequences": rows, "files": paths})
         return
     console = Terminal()
-    for number, headline in enumerate(found.headlines(), start=1):
-        console.print(f"Sequence {number}: {headline}", style="bold" if len(found) == 1 else "", soft_wrap=True)
+    console.print(found.headlines()[0], style="bold", soft_wrap=True)
     list_files(paths, console)
 
 

@@ -12,13 +12,11 @@ ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz"
 FILES = f"Logits: {ENDINGS}; a folder, pattern or URI of Parquet. NAME=PATH gives it a name."
 SCORE = "gen"
 FOLDER = "boc-report"
-EXISTING: dict[str, Any] = {"exists": True, "dir_okay": False}
 
 Str = str | None
 Strs = list[str] | None
 Int = int | None
 Float = float | None
-File = pathlib.Path | None
 
 
 def _o(names: str, metavar: str, text: str, **how: Any) -> Any:
@@ -42,7 +40,7 @@ Paths = Annotated[list[str], _arg("PATH...", FILES)]
 Stream = Annotated[Strs, _arg("PATH...", f"{FILES} - or none is standard input.")]
 Models = Annotated[list[str], _arg("PATH...", "A report.json or a file of logits, for each model.")]
 Entry = Annotated[Str, _arg("NAME", "The whole report on one model, such as resnet20-cifar10.")]
-Texts = Annotated[list[pathlib.Path], _arg("FILE...", "Texts in UTF-8.", **EXISTING)]
+Texts = Annotated[list[pathlib.Path], _arg("FILE...", "Texts in UTF-8.", exists=True, dir_okay=False)]
 Ood = Annotated[Strs, _o("--ood", "[NAME=]PATH", "Out-of-distribution logits; may be repeated.")]
 OodFiles = Annotated[Strs, _o("--ood", "NAME=PATH,PATH...", "A file for each model; may be repeated.")]
 Splits = Annotated[Strs, _o("--calibration", "[NAME=]PATH", "Held-out logits with targets; may be repeated.")]
@@ -80,13 +78,10 @@ Every = Annotated[int, _o("--every", "N", "Print a line after about N samples.",
 UntilAlarm = Annotated[bool, _o("--until-alarm", "", "Stop at the alarm.")]
 # Language models.
 Model = Annotated[str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]
-SomeModel = Annotated[Str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]
 Context = Annotated[Int, _o("--context", "N", "Tokens that are read together.", show_default="the model's, up to 4096")]
 Stride = Annotated[Int, _o("--stride", "N", "Tokens from window to window.", show_default="half of it")]
 Bos = Annotated[bool | None, typer.Option("--bos/--no-bos", help="A first token before each text.")]
-Prompt = Annotated[Str, _o("--prompt", "TEXT", "What to continue; - reads it from stdin.")]
+Prompt = Annotated[str, _o("--prompt", "TEXT", "What to continue; - reads it from stdin.")]
 Limit = Annotated[int, _o("--max-new-tokens", "N", "Generate at most N.", min=1)]
 Drawn = Annotated[Float, _o("--temperature", "T", "Draw tokens at it instead of the likeliest.")]
 Chat = Annotated[bool, _o("--chat", "", "The prompt is a message to an assistant.")]
-Response = Annotated[File, _o("--response", "PATH", "A saved API response (JSON) instead of --model.", **EXISTING)]
-NumClasses = Annotated[Int, _o("--num-classes", "N", "Vocabulary size, for --response.", min=2)]

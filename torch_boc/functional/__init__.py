@@ -13,7 +13,6 @@ from .registry import Score, choose_temperature, compute_scores, scores, tempere
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tokens import TokenNumbers, token_numbers
-from .top_k import CoinBounds, coins_from_top_k
 from .trials import (
     binomial_log_tail,
     binomial_tail,
@@ -27,7 +26,6 @@ from .trials import (
 
 __all__ = [
     "AcceptanceThreshold",
-    "CoinBounds",
     "Coins",
     "Evidence",
     "Score",
@@ -43,7 +41,6 @@ __all__ = [
     "binomial_tail",
     "boc_summary",
     "choose_temperature",
-    "coins_from_top_k",
     "compute_scores",
     "coverage_at_error",
     "dominance_bounds",

@@ -1,4 +1,4 @@
-"""Language models: traces of generated text, and what servers of language models return."""
+"""Language models: traces of generated text."""
 
 from .record import TokenRecord
 from .trace import Trace

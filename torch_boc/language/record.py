@@ -1,4 +1,4 @@
-"""The numbers of one sequence of tokens, on the host, wherever they came from, and the text of each token."""
+"""The numbers of one sequence of tokens, on the host, and the text of each token."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..functional.tokens import TOKEN_COLUMNS
 
@@ -28,15 +28,15 @@ class TokenRecord:
     Attributes:
         tokens: (T,) in int64, on the CPU; the prompt first, if it is part of the record.
         numbers: (T,) in float64, on the CPU, under the names of `functional.tokens.TOKEN_COLUMNS`; NaN where a token
-            was not scored. A number of which only bounds are known stands under `NAME_lower` and `NAME_upper` as well.
+            was not scored.
         rivals: (T, k) in int64, the likeliest tokens at each place, the prediction first; -1 where there is none.
         rival_log_probabilities: (T, k) in float64.
         prompt_length: how many of the first tokens are the prompt.
-        texts: the text of each token; joined, they are the text. "" for a token that ends within a character. Empty if
-            the texts are not known, as the labels and the texts of the rivals then are.
-        rival_texts: what the likeliest tokens at each place are called.
-        finish: why the sequence ended, such as "eos", "length" or "stop"; "" if it is not known.
+        finish: why the sequence ended: "eos", "length", or "" for anything else.
+        texts: the text of each token; joined, they are the text. "" for a token that ends within a character. This and
+            what follows is empty before `with_texts`.
         labels: what each token is called on its own.
+        rival_texts: what the likeliest tokens at each place are called.
     """
 
     tokens: Tensor
@@ -44,10 +44,10 @@ class TokenRecord:
     rivals: Tensor
     rival_log_probabilities: Tensor
     prompt_length: int = 0
-    texts: Sequence[str] = ()
-    rival_texts: Sequence[Sequence[str]] = ()
     finish: str = ""
+    texts: Sequence[str] = ()
     labels: Sequence[str] = ()
+    rival_texts: Sequence[Sequence[str]] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -57,20 +57,17 @@ class TokenRecord:
         return self.numbers.get(name, torch.full((len(self),), math.nan)).double()
 
     def with_texts(self, tokenizer: Any) -> "TokenRecord":
-        """The record with the texts that it has, or that the tokenizer gives; otherwise with token ids."""
+        """The record with the texts that the tokenizer gives; token ids without one."""
 
         @cache
         def name(token: int) -> str:
-            known = "" if token < 0 or tokenizer is None else token_label(tokenizer, token)
-            return known or (f"[{token}]" if token >= 0 else "")
+            return "" if token < 0 else f"[{token}]" if tokenizer is None else token_label(tokenizer, token)
 
-        tokens, rivals = self.tokens.tolist(), self.rivals.tolist()
-        given = [clean(text) for text in self.texts or [""] * len(tokens)]
-        labels = [text or name(token) or "?" for text, token in zip(given, tokens, strict=True)]
-        texts = given if self.texts else labels if tokenizer is None else token_texts(tokenizer, tokens)
-        rows = zip(self.rival_texts or [[""] * len(row) for row in rivals], rivals, strict=True)
-        called = [[clean(text) or name(token) for text, token in zip(*row, strict=True)] for row in rows]
-        return replace(self, texts=texts, rival_texts=called, labels=labels)
+        tokens = self.tokens.tolist()
+        labels = [name(token) for token in tokens]
+        texts = labels if tokenizer is None else token_texts(tokenizer, tokens)
+        rivals = [[*map(name, row)] for row in self.rivals.tolist()]
+        return replace(self, texts=texts, labels=labels, rival_texts=rivals)
 
     @property
     def first(self) -> int:
@@ -84,9 +81,6 @@ class TokenRecord:
         start = self.prompt_length if self.prompt_length < len(self) else 0
         names = ("log_probability", "rank", "lost_coins", "confidence", "entropy")
         chance, rank, lost, confidence, entropy = (self.column(name)[start:] for name in names)
-        # A token of unknown rank is not the likeliest if one that is given is likelier.
-        best = nn.functional.pad(self.rival_log_probabilities[start:], (0, 1), value=-math.inf)[:, 0]
-        judged = ~rank.isnan() | ((best > -math.inf) & ~(chance >= best))
         scored = not bool(chance.isnan().all())
         place = int(chance.nan_to_num(math.inf, neginf=-math.inf).argmin()) if scored else -1
         return {
@@ -97,7 +91,7 @@ class TokenRecord:
             "median_lost_coins": float(lost.nanquantile(0.5)) if len(lost) else math.nan,
             "mean_confidence": float(confidence.nanmean()),
             "mean_entropy": float(entropy.nanmean()),
-            "share_of_rank_1": float((rank[judged] == 1).double().mean()),
+            "share_of_rank_1": float((rank[~rank.isnan()] == 1).double().mean()),
             "lowest_log_probability": float(chance[place]) if scored else math.nan,
             "lowest_position": start + place if scored else -1,
             "lowest_text": self.labels[start + place] if scored else "",

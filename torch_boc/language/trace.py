@@ -13,7 +13,6 @@ from ..data.atomic import check_file, replacing
 from ..data.parquet import ParquetFile
 from ..functional.checks import check_classes
 from .record import TokenRecord, columns_of
-from .responses import records_of_response
 from .trace_page import counts, headline, page, short_page
 
 KNOWN = ("sequence", "position", "is_prompt", "token", "text")
@@ -29,38 +28,18 @@ class Trace:
     Args:
         records: one for each sequence.
         num_classes: the size of the vocabulary.
-        tokenizer: turns tokens into text; without it, and without texts in the records, token ids are shown.
+        tokenizer: turns tokens into text; without it, token ids are shown.
 
     >>> numbers = {name: torch.tensor([0.5, 1.5], dtype=torch.float64) for name in ("lost_coins", "log_probability")}
     >>> rivals = torch.tensor([[3], [2]])
-    >>> record = TokenRecord(torch.tensor([3, 1]), numbers, rivals, torch.zeros(2, 1), texts=["a", "b"])
+    >>> record = TokenRecord(torch.tensor([3, 1]), numbers, rivals, torch.zeros(2, 1))
     >>> trace = Trace([record], num_classes=5)
     >>> trace.text(), trace.to_frame()["lost_coins"].tolist()
-    ('ab', [0.5, 1.5])
+    ('[3][1]', [0.5, 1.5])
     """
 
     def __init__(self, records: Sequence[TokenRecord], *, num_classes: int, tokenizer: Any = None) -> None:
         self.records, self.num_classes, self.tokenizer = list(records), check_classes(num_classes), tokenizer
-
-    @classmethod
-    def from_response(cls, response: Any, *, num_classes: int, tokenizer: Any = None) -> "Trace":
-        """The trace of what a server of language models returned with log-probabilities; see `read_response`.
-
-        Log-probability, confidence and odds are exact. Of lost coins, gap and concentration the few likeliest tokens
-        give bounds, which are in the columns `NAME_lower` and `NAME_upper`; the column `NAME` has their middle. The
-        entropy is not known. The rank is known if the token is among the likeliest, or if the server says it. All of
-        them are NaN where the likeliest token is not known. They are NaN, and a warning counts the tokens, where the
-        given log-probabilities cannot sum to 1 whatever the others are, and where the emitted token cannot be found
-        among the likeliest. Each choice of the response is a sequence of the trace.
-
-        Args:
-            response: an OpenAI chat or text completion, or vLLM's `RequestOutput`: as an object, a dictionary or JSON.
-                In a text completion with `echo=True` the prompt counts as generated, because nothing in the response
-                says where it ends.
-            num_classes: the size of the vocabulary.
-            tokenizer: only needed if the server returned token ids without texts.
-        """
-        return cls(records_of_response(response, num_classes=num_classes), num_classes=num_classes, tokenizer=tokenizer)
 
     @cached_property
     def sequences(self) -> list[TokenRecord]:

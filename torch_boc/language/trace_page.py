@@ -168,14 +168,12 @@ def _table(sequences: Sequence[TokenRecord]) -> Table:
 
 def _script_data(sequences: Sequence[TokenRecord], scales: dict[str, Scale]) -> dict[str, Any]:
     """What the script of the page reads: the scales, each label once, and the numbers of the tokens."""
-    # Each label and its place, by the id of a token, or by its text if the id is not known.
-    labels: dict[int | str, tuple[int, str]] = {}
+    labels: dict[int, tuple[int, str]] = {}  # each label and its place, by the id of a token
 
     def place(token: int, text: str) -> int:
-        return labels.setdefault(token if token >= 0 else text, (len(labels), visible(text)))[0] if text else -1
+        return labels.setdefault(token, (len(labels), visible(text)))[0] if token >= 0 else -1
 
     found = []
-    names = [name + end for end in ("", "_lower", "_upper") for name in scales]
     for sequence in sequences:
         rows, numbers = slice(sequence.first, None), sequence.numbers
         rivals = zip(sequence.rivals[rows].tolist(), sequence.rival_texts[rows], strict=True)
@@ -185,7 +183,7 @@ def _script_data(sequences: Sequence[TokenRecord], scales: dict[str, Scale]) -> 
                 "tokens": list(map(place, sequence.tokens[rows].tolist(), sequence.labels[rows])),
                 "rivals": [list(map(place, *row)) for row in rivals],
                 "chances": [_short(row) for row in sequence.rival_log_probabilities[rows].tolist()],
-                "numbers": {name: _short(numbers[name][rows].tolist()) for name in names if name in numbers},
+                "numbers": {name: _short(numbers[name][rows].tolist()) for name in scales if name in numbers},
             }
         )
     shown = {name: [scale.title, *scale.edges] for name, scale in scales.items()}

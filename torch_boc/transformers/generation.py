@@ -13,7 +13,6 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
 from ..language.trace import Trace
-from .stopping import Stop, running_means
 
 # The buffer grows by this many steps at a time.
 STEPS = 64
@@ -22,12 +21,10 @@ STEPS = 64
 # so that a mask of -inf makes them meaningless.
 OF_ALL_CLASSES = ("lost_coins", "gap", "concentration")
 KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy", *OF_ALL_CLASSES)
-# What the column "ended" says of a sequence: it goes on, the rule stopped it, or a criterion of somebody else did.
-RULE, CRITERION = 1, 2
 
 
 class BoCGeneration:
-    """Records the numbers of the probe for each token that a language model emits, and can stop sequences by them.
+    """Records the numbers of the probe for each token that a language model emits.
 
         g = BoCGeneration(model, tokenizer)
         output = g.generate(**inputs)
@@ -61,7 +58,6 @@ class BoCGeneration:
     Padding after the end of a sequence is cut off. `finish` of a record says why the sequence ended:
 
     - "eos": it has an end-of-sequence token;
-    - "stop": the rule given here stopped it;
     - "length": it has as many new tokens as `max_new_tokens` or `max_length` allow. These are known if the call is
       `g.generate`, or if the model's generation config has them;
     - "": something else ended it, such as a stop string.
@@ -72,7 +68,6 @@ class BoCGeneration:
         rivals: how many of the likeliest tokens to keep at each place.
         eos_token_id: the tokens that end a sequence, if you give other ones to `model.generate` than the model states;
             [] if there are none.
-        stop: a `Stop`, when to stop a sequence.
         prompt: whether the prompt is a part of the records. With `g.generate` its padding is left out. It has no
             numbers, because `generate` makes no logits there; `score_tokens` has them.
     """
@@ -86,15 +81,11 @@ class BoCGeneration:
         *,
         rivals: int = RIVALS,
         eos_token_id: int | list[int] | None = None,
-        stop: Stop | None = None,
         prompt: bool = False,
     ) -> None:
         if isinstance(rivals, bool) or not isinstance(rivals, int) or rivals < 1:
             raise ValueError(f"expected rivals as a positive integer, got {rivals!r}")
-        if not isinstance(stop, Stop | None):
-            raise TypeError(f"expected stop as a Stop, got {type(stop).__name__}")
-        self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        self.rivals, self.stop = rivals, stop
+        self.model, self.tokenizer, self.prompt, self.rivals = model, tokenizer, prompt, rivals
         # `generate` takes an attribute called eos_token_id for a sign of its own criterion.
         self._eos = eos_token_id
         self._endings = Endings.find(eos_token_id, ())  # or an error
@@ -116,7 +107,8 @@ class BoCGeneration:
             ended = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
             for criterion in self._criteria:
                 ended = ended | criterion(input_ids, scores)
-            return recording.step(input_ids, ended)
+            recording.step(input_ids, ended)
+            return ended
         if waits:
             raise ValueError(
                 "expected the token of the last scores, got more scores; give this object as stopping_criteria=[g] as "
@@ -177,7 +169,7 @@ class BoCGeneration:
                 stacklevel=3,
             )
         self._trace = None
-        return Recording(ids, num_classes, min(self.rivals, num_classes), self.stop)
+        return Recording(ids, num_classes, min(self.rivals, num_classes))
 
     def _make_trace(self, sequences: Tensor | None = None) -> Trace:
         """The trace of all rows."""
@@ -248,7 +240,7 @@ class Endings(NamedTuple):
 
         Args:
             tokens: what was generated, with the padding after the end.
-            ended: whether the sequence had ended at each token, by `RULE` or `CRITERION`.
+            ended: whether a criterion had ended the sequence at each token.
 
         >>> Endings(frozenset([2]), 0).of([5, 7, 2, 0, 0], [0] * 5)
         (3, 'eos')
@@ -257,9 +249,9 @@ class Endings(NamedTuple):
         while length and tokens[length - 1] == self.pad:
             length -= 1
         for place, (token, end) in enumerate(zip(tokens, ended, strict=True), start=1):
-            if token in self.eos or end == RULE:
-                return place, "eos" if token in self.eos else "stop"
-            if end == CRITERION:
+            if token in self.eos:
+                return place, "eos"
+            if end:
                 return place, "length" if place == self.limit else ""
         return length, "length" if length == self.limit else ""
 
@@ -284,21 +276,18 @@ class Recording:
         ids: (rows, length), the tokens before the first step.
         num_classes: the size of the vocabulary.
         rivals: how many of the likeliest tokens are kept.
-        stop: when to stop a sequence.
     """
 
-    def __init__(self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None) -> None:
-        self.prompt, self.num_classes, self.rivals, self.stop = ids, num_classes, rivals, stop
+    def __init__(self, ids: Tensor, num_classes: int, rivals: int) -> None:
+        self.prompt, self.num_classes, self.rivals = ids, num_classes, rivals
         self.pieces: list[Tensor] = []  # of the buffer
         self.steps = 0
         self.scored: tuple[Tensor, Tensor] | None = None  # ids and scores whose token has not come yet
         self.last: Tensor | None = None  # the ids after the last step
-        self._watched = torch.full((len(ids), 1 if stop is None else stop.window), torch.nan, device=ids.device)
-        self._stopped = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         self._moved = torch.zeros((), dtype=torch.bool, device=ids.device)
 
-    def step(self, ids: Tensor, ended: Tensor) -> Tensor:
-        """Record the last tokens of `ids`, and return which sequences end, also those that others have `ended`."""
+    def step(self, ids: Tensor, ended: Tensor) -> None:
+        """Record the last tokens of `ids`, and which sequences others have `ended`."""
         assert self.scored is not None
         (before, rows), self.scored = self.scored, None
         expected = (len(before), before.shape[1] + 1)
@@ -310,22 +299,15 @@ class Recording:
         self.last, self._moved = ids, self._moved | (ids[:, :-1] != before).any()
         token, masked = ids[:, -1], rows.isneginf().count_nonzero(-1)
         numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
-        found = {"token": token, "masked": masked, **numbers._asdict()}
+        found = {"token": token, "masked": masked, "ended": ended, **numbers._asdict()}
         for name in OF_ALL_CLASSES:
             found[name] = found[name].masked_fill(masked * 2 > self.num_classes, torch.nan)
-        if self.stop is not None:
-            values = found[self.stop.quantity].float().unsqueeze(1)
-            self._watched = torch.cat([self._watched[:, 1:], values], 1)
-            mean = running_means(self._watched, self.stop.window).squeeze(1)
-            self._stopped = self._stopped | self.stop.crossed_by(mean)
-        found["ended"] = torch.where(self._stopped, RULE, ended * CRITERION)
         row = torch.stack([found[name].float() for name in KEPT], -1)
         row = torch.cat([row, numbers.rivals.float(), numbers.rival_log_probabilities.float()], -1)
         if self.steps % STEPS == 0:
             self.pieces.append(row.new_empty((STEPS, *row.shape)))
         self.pieces[-1][self.steps % STEPS] = row
         self.steps += 1
-        return self._stopped | ended
 
     def records(self, endings: Endings, length: int | None = None) -> list[TokenRecord]:
         """The record of each row, of the first `length` steps or of all. This waits for the device."""
@@ -339,7 +321,7 @@ class Recording:
         for steps in values.unbind(1):
             found = dict(zip(KEPT, steps.T, strict=False))
             found["confidence"] = (1.0 + found["odds"]).reciprocal()
-            end, finish = endings.of(found["token"].long().tolist(), found["ended"].long().tolist())
+            end, finish = endings.of(found["token"].long().tolist(), found["ended"].tolist())
             rivals, chances = steps[:end, len(KEPT) :].chunk(2, dim=-1)
             numbers = {name: found[name][:end] for name in (*TOKEN_COLUMNS, "masked")}
             records.append(TokenRecord(found["token"][:end].long(), numbers, rivals.long(), chances, finish=finish))

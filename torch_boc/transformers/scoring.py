@@ -150,6 +150,12 @@ def token_windows(
         yield [*before, *tokens], first
 
 
+def stated_context(config: Any) -> int | None:
+    """The context that the config of a model states, or None."""
+    stated = (getattr(config.get_text_config(), name, None) for name in CONTEXT_NAMES)
+    return next((value for value in stated if isinstance(value, int) and value > 1), None)
+
+
 def check_windows(
     context: int | None, stride: int | None, config: Any, *, before: int = 0, most: int | None = None
 ) -> tuple[int, int]:
@@ -157,8 +163,7 @@ def check_windows(
 
     Each window begins with `before` tokens that are not of the text. The default context is at most `most`.
     """
-    stated = (getattr(config.get_text_config(), name, None) for name in CONTEXT_NAMES)
-    own = next((value for value in stated if isinstance(value, int) and value > 1), None)
+    own = stated_context(config)
     if context is None:
         context = min(own or UNSTATED_CONTEXT, most or own or UNSTATED_CONTEXT)
     least = 1 + max(1, before)

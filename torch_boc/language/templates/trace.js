@@ -91,12 +91,11 @@
     make("span", `token ${sequence.first + i + 1} of ${sequence.first + tokens[s].length}`, "", head);
     const table = make("dl", "", "", tip);
     for (const name of Object.keys(data.scales)) {
-      const x = values(s, name)[i], low = values(s, name + "_lower")[i], high = values(s, name + "_upper")[i];
+      const x = values(s, name)[i];
       if (x === null || x === undefined) continue;
       const on = name === select.value ? "on" : "";
       make("dt", data.scales[name][0], on, table);
-      const between = low === null || high === null || low === high ? "" : ` (${written(low)} to ${written(high)})`;
-      make("dd", written(x) + between, on, table);
+      make("dd", written(x), on, table);
     }
     const own = values(s, "log_probability")[i], list = make("ol", "", "", tip);
     list.setAttribute("aria-label", "The likeliest tokens");
