@@ -27,7 +27,7 @@ from trainer_roberta_agnews import Texts, made_up
 from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.functional.summary import DEFAULT_KEYS
 from torch_boc.lightning import BoCCallback
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -193,7 +193,7 @@ def main() -> None:
         options["collate_fn"] = sets[0].collate
     first, *others = (DataLoader(x, sampler=by_chance if x is sets[0] else None, **options) for x in sets)
     coherence = BoCCallback(
-        keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
+        keys=(*DEFAULT_KEYS, "forced_gap"),
         ood={1: "dbpedia" if args.news else "out-of-scope"},
         scores=("msp", "energy", "logit_gap", "gap"),
         plot_every_n_epochs=args.epochs,

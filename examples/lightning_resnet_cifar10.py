@@ -13,7 +13,7 @@ from common import arguments, loaders, report, trainer, warm_up_and_cosine
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, conv1x1, conv3x3
 
-from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.functional.summary import DEFAULT_KEYS
 from torch_boc.lightning import BoCCallback
 
 OPTIONS = {"--known": {"type": int, "default": 10, "help": "classes to train on; the others are then the OOD data"}}
@@ -70,7 +70,7 @@ def main() -> None:
     coherence = BoCCallback(
         logits="model",  # the submodule that returns the logits
         ood={1: "svhn" if args.known == 10 else "other classes"},
-        keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
+        keys=(*DEFAULT_KEYS, "forced_gap"),
         scores=("msp", "energy", "logit_gap", "gap"),
         plot_every_n_epochs=args.epochs,
     )

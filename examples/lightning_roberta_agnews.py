@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainer_roberta_agnews import Texts, from_folder, made_up
 from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForSequenceClassification
 
-from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.functional.summary import DEFAULT_KEYS
 from torch_boc.lightning import BoCCallback
 
 LENGTH = 96
@@ -124,7 +124,7 @@ def main() -> None:
         for x in sets
     )
     coherence = BoCCallback(
-        keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
+        keys=(*DEFAULT_KEYS, "forced_gap"),
         ood={1: "dbpedia"},
         scores=("msp", "energy", "logit_gap", "gap"),
         plot_every_n_epochs=args.epochs,

@@ -15,7 +15,7 @@ from common import arguments, loaders, report, trainer, warm_up_and_cosine
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification
 
-from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.functional.summary import DEFAULT_KEYS
 from torch_boc.lightning import BoCCallback
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     pl.seed_everything(42)
     train, validation = loaders(args)
     coherence = BoCCallback(
-        keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
+        keys=(*DEFAULT_KEYS, "forced_gap"),
         ood={1: "svhn"},
         scores=("msp", "energy", "logit_gap", "gap"),
         every_n_train_steps=5 if args.smoke else 50,

@@ -16,7 +16,7 @@ from torchvision.models import resnet18
 
 from torch_boc import BoCMetric, BoCSeparation
 
-KEYS = ("accuracy", "confidence", "dominance", "gap", "free_gap", "ece_confidence", "msp_auroc", "dominance_auroc")
+KEYS = ("accuracy", "confidence", "dominance", "gap", "free_gap", "ece", "msp_auroc", "dominance_auroc")
 
 
 def real_data(root: str) -> list[Dataset]:

@@ -149,7 +149,7 @@ def summary(logits: np.ndarray, target: np.ndarray, *, trials: int = 100, bins: 
         "nll": -scipy.special.log_softmax(logits, axis=-1)[np.arange(len(target)), target].mean(),
         "brier_confidence": ((confidence - correct) ** 2).mean(),
         "brier_dominance": ((dominance - correct) ** 2).mean(),
-        "ece_confidence": calibration_error(confidence, correct, bins),
+        "ece": calibration_error(confidence, correct, bins),
         "ece_dominance": calibration_error(dominance, correct, bins),
         "gap_correct": gap[correct].mean(),
         "gap_wrong": gap[~correct].mean(),

@@ -58,7 +58,7 @@ def numbers(sets: Sets) -> dict[str, Any]:
     ]
     return {
         "accuracy": _rounded(summary["accuracy"]),
-        "ece": _rounded(summary["ece_confidence"]),
+        "ece": _rounded(summary["ece"]),
         "nll": _rounded(summary["nll"]),
         "auroc": {data.name: _separation(test, data) for data in sets.get("ood", ())},
         "sets": described,

@@ -43,7 +43,7 @@ pandas.Series(result).loc[keys].round(4).to_frame("value")
 
 # %%
 print(f"{result['forced_gap'] / result['gap']:.1%} of the mean gap is forced by confidence")
-print(f"the confidence is off by {result['ece_confidence']:.3f} on average (ECE)")
+print(f"the confidence is off by {result['ece']:.3f} on average (ECE)")
 print(f"the dominance, taken for a confidence, is off by {result['ece_dominance']:.3f}")
 
 # %% [markdown]

@@ -61,7 +61,7 @@ words = held_out[:6000].split()
 order = torch.randperm(len(words)).tolist()
 pieces = {"help": " ".join(words), "shuffled": " ".join(words[i] for i in order)}
 numbers = evaluate_text(model, tokenizer, pieces, context=128)
-numbers.to_frame()[["perplexity", "accuracy", "confidence", "ece_confidence", "lost_coins"]].round(3)
+numbers.to_frame()[["perplexity", "accuracy", "confidence", "ece", "lost_coins"]].round(3)
 
 # %% [markdown]
 # ## How sure was it of each token that it wrote?

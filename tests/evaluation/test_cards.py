@@ -34,7 +34,7 @@ def recomputed(entry):
         forced.append(float(forced_gap(each.odds, data.num_classes).mean() / each.gap.mean()))
     return {
         "off": f"{100 * (coins.confidence.mean() - right.mean()):+.1f}".replace("-", "−"),
-        "ece": f"{100 * boc_summary(test.logits, test.target)['ece_confidence']:.1f}",
+        "ece": f"{100 * boc_summary(test.logits, test.target)['ece']:.1f}",
         "right": share(right),
         "flagged": [share(screen.flag(x.logits, 0.05)) for x in (test, ood)],
         "alarm": int(monitor.alarm_at) - 300,

@@ -130,7 +130,7 @@ def test_calibration_errors_are_those_of_torchmetrics():
             z.softmax(-1), target, task="multiclass", num_classes=5, n_bins=bins
         ).double()
         torch.testing.assert_close(calibration_error(confidence, correct, bins), theirs, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(boc_summary(z, target, bins=bins)["ece_confidence"], theirs, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(boc_summary(z, target, bins=bins)["ece"], theirs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 7, 200])

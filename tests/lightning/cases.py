@@ -108,9 +108,9 @@ def logits_of(module: Any, data: TensorDataset) -> Tensor:
 
 def expected(module: Any, data: TensorDataset, keys: Any = None, **options: Any) -> dict[str, float]:
     """What the metric says of a data set."""
-    metric = BoCMetric(**options)
+    metric = BoCMetric(keys=keys, **options)
     metric.update(logits_of(module, data), data.tensors[1])
-    return {key: value.item() for key, value in metric.compute().items() if keys is None or key in keys}
+    return {key: value.item() for key, value in metric.compute().items()}
 
 
 def chosen(values: Any, prefix: str) -> dict[str, float]:

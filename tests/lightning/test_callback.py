@@ -27,9 +27,8 @@ from tests.lightning.cases import (
     validated,
 )
 from torch_boc import BoCMetric, bag_of_coins
-from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.functional.summary import CLASSWISE, DEFAULT_KEYS, RISK_KEYS
 from torch_boc.lightning import BoCCallback
-from torch_boc.lightning.callback import DEFAULT_KEYS
 
 pytestmark = QUIET
 lightning = LIBRARIES["lightning"]
@@ -85,12 +84,20 @@ def test_other_loops_and_samples_without_targets(library, stage, tmp_path):
     assert chosen(run.callback_metrics, prefix) == pytest.approx(want)
     module.validation_step = module.test_step = lambda batch, batch_idx: module(batch[0])
     bare = loader(TensorDataset(VAL.tensors[0]))
-    for keys in (None, ("nll", *SHORT_KEYS)):
+    for keys in (None, ("nll", *DEFAULT_KEYS[3:])):
         run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2, keys=keys))
-        with pytest.warns(UserWarning, match=rf"without nll.* of {prefix[:3]}.*: no batch has a target\. Targets are"):
+        with pytest.warns(UserWarning, match=rf"without .*nll.* of {prefix[:3]}.*: no batch has a target\. Targets are"):
             getattr(run, stage)(module, bare, verbose=False)
-        assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in SHORT_KEYS})
+        assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in DEFAULT_KEYS[3:]})
         assert (f"{prefix}nll" in run.callback_metrics) == (keys is not None)
+
+
+@pytest.mark.parametrize("options", [{}, {"conformal_test": True, "ood": {1: "svhn"}}], ids=["alone", "compared"])
+def test_every_key_of_the_metric_can_be_asked(tmp_path, options):
+    module, keys = classifier(lightning), ("gap", *RISK_KEYS, CLASSWISE)
+    loaders = [loader(VAL), loader(NEAR)] if options else loader(VAL)
+    found = chosen(validated(tmp_path, module, loaders, keys=keys, **options), "val/boc/")
+    assert {key: found[key] for key in keys} == pytest.approx(expected(module, VAL, keys), rel=1e-6)
 
 
 def test_training_steps(tmp_path):
@@ -313,7 +320,7 @@ class TestTargets:
         assert found["val/boc/samples"] == 37
         with pytest.warns(UserWarning, match="targets in .* got 2 outside; give .* ignore_index"):
             found = validated(tmp_path, module, data, plot_every_n_epochs=1)
-        want = {key: expected(module, VAL)[key] for key in SHORT_KEYS}
+        want = {key: expected(module, VAL)[key] for key in DEFAULT_KEYS[3:]}
         assert chosen(found, "val/boc/") == pytest.approx(want)
         assert not list(tmp_path.glob("*.png"))
         with pytest.raises(ValueError, match=r"expected targets in \[0, 5\), got 2 outside"):

@@ -9,11 +9,10 @@ from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric, kernels
 from torch_boc.functional import bag_of_coins, boc_summary
-from torch_boc.functional.acceptance import RISK_KEYS
 from torch_boc.functional.evidence import gather
-from torch_boc.functional.summary import QUANTILES
+from torch_boc.functional.summary import QUANTILES, RISK_KEYS
 
-LABELLED = ["accuracy", "ece_confidence", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
+LABELLED = ["accuracy", "ece", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
 LABELLED += ["gap_correct", "gap_wrong"]
 
 
@@ -78,17 +77,14 @@ def test_errors_of_equal_mass_and_by_class_are_those_of_their_formulas(options):
         errors.append(sum(abs(((target == label) - own)[bins == b].sum()) for b in range(1, 16)) / len(target))
     if options.get("binary"):
         batches = [(rows[:, 1] - rows[:, 0], labels) for rows, labels in batches]
-    how = options if options.get("binary") else options | {"num_classes": classes}
     expected = {"ece_classwise": torch.tensor(np.mean(errors))}
-    check_metric(lambda: BoCMetric(keys=["ece_classwise"], **how), batches, expected)
-    metric = BoCMetric(keys=["ece_equal_mass", "aurc"], **how)
+    check_metric(lambda: BoCMetric(keys=["ece_classwise"], **options), batches, expected)
+    metric = BoCMetric(keys=["ece_equal_mass", "aurc"], **options)
     for batch in batches:
         metric.update(*batch)
     assert float(metric.compute()["ece_equal_mass"]) == pytest.approx(
         mass / len(target), abs=2e-3 if "ignore_index" in options else 2e-4
     )
-    with pytest.raises(ValueError, match="expected num_classes for the key 'ece_classwise', got None"):
-        BoCMetric(keys=["ece_classwise"])
     with pytest.raises(ValueError, match="expected logits for the key 'ece_classwise', got their evidence"):
         BoCMetric(classes, keys=["ece_classwise"]).update(BoCMetric().take(*labelled_batches(5, classes=classes)[0]))
 
@@ -139,7 +135,7 @@ def test_a_confidence_of_one_is_in_the_last_bin():
     """With 0.99, whose error has the other sign. torchmetrics gives 1.0 a bin of its own, where they do not cancel."""
     sure, nearly = torch.tensor([200.0, 0.0, 0.0]), torch.tensor([0.99, 0.005, 0.005]).log()
     logits, target = torch.stack([sure] * 4 + [nearly] * 4), torch.tensor([0, 0, 0, 1, 0, 0, 0, 0])
-    error = boc_summary(logits, target)["ece_confidence"].item()
+    error = boc_summary(logits, target)["ece"].item()
     assert error == pytest.approx(abs(7 / 8 - (1 + 0.99) / 2), abs=1e-6)
 
 

@@ -14,7 +14,7 @@ from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, ConformalTest
 LABELLED, FLAGGED = labelled_batches(50, 13, 29), ood_batches(60, 21, 40)
 METRICS: dict[str, tuple[Callable, list]] = {
     "boc": (BoCMetric, LABELLED),
-    "risks": (lambda: BoCMetric(keys=["nll", "aurc", "coverage_at_5"]), LABELLED),
+    "risks": (lambda: BoCMetric(keys=["nll", "aurc", "coverage_at_5", "ece_classwise"]), LABELLED),
     "gap": (CoherenceGap, LABELLED),
     "by class": (lambda: CoherenceGap(7, average="none"), LABELLED),
     "exact": (BoCSeparation, FLAGGED),

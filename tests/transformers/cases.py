@@ -8,7 +8,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import nn
 
 from torch_boc import BoCMetric
+from torch_boc.functional import boc_summary
+from torch_boc.functional.summary import CLASSWISE, RISK_KEYS
 
+SUMMARY = tuple(boc_summary(torch.zeros(1, 3)))
+EVERY = (*SUMMARY, *RISK_KEYS, CLASSWISE)
 VOCABULARY = 50
 PAD = 0
 # Enough of them that random texts end at different lengths.
@@ -151,7 +155,7 @@ def make_trainer(model, data, boc, folder, train_dataset=None, **options):
 
 def by_hand(trainer, *, causal=False):
     """`BoCMetric` over the batches of the trainer, with the model called directly."""
-    metric = BoCMetric(ignore_index=-100, sync_on_compute=False)
+    metric = BoCMetric(keys=EVERY, ignore_index=-100, sync_on_compute=False)
     model = trainer.model.eval()
     for batch in trainer.get_eval_dataloader():
         with torch.no_grad():

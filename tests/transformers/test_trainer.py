@@ -14,12 +14,22 @@ from transformers.trainer_pt_utils import nested_numpify
 
 from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
-from tests.transformers.cases import bert_tagger, by_hand, gpt2, llama, make_trainer, roberta, tagged, texts
+from tests.transformers.cases import (
+    EVERY,
+    SUMMARY,
+    bert_tagger,
+    by_hand,
+    gpt2,
+    llama,
+    make_trainer,
+    roberta,
+    tagged,
+    texts,
+)
 from torch_boc.functional import boc_summary
-from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.functional.summary import DEFAULT_KEYS
 from torch_boc.transformers import BoCTrainerMetrics, Predictions
 
-EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 LOOPS = {
     "plain": {},
     "accumulated": {"eval_accumulation_steps": 2},
@@ -29,7 +39,7 @@ LOOPS = {
 }
 
 
-def assert_results(results, expected, keys=SHORT_KEYS):
+def assert_results(results, expected, keys=DEFAULT_KEYS):
     found = {key.removeprefix("eval_boc_"): value for key, value in results.items() if key.startswith("eval_boc_")}
     assert set(found) == set(keys)
     assert found == pytest.approx({key: expected[key] for key in keys}, rel=1e-9, abs=1e-12, nan_ok=True)
@@ -210,7 +220,7 @@ def test_columns_tell_all_that_the_logits_do(shape, dtype, monkeypatch):
     logits, target = labelled_batches(60, dtype=dtype)[0]
     logits, target = logits.reshape(*shape, 7), target.reshape(shape)
     options = {"trials": 30, "bins": 8, "alpha": 0.2}
-    boc = BoCTrainerMetrics(keys=EVERY, causal=False, **options)
+    boc = BoCTrainerMetrics(keys=SUMMARY, causal=False, **options)
     predictions, expected = boc.preprocess(logits, target), boc_summary(logits, target, dim=-1, **options)
     assert predictions["columns"].dtype == torch.float64
     assert_summary(called(boc, predictions), expected)
@@ -222,7 +232,7 @@ def test_what_does_not_count(causal):
     logits, target = labelled_batches(60)[0]
     logits, target = logits.reshape(12, 5, 7), target.reshape(12, 5)
     target[::4] = -100
-    boc = BoCTrainerMetrics(keys=EVERY, causal=causal)
+    boc = BoCTrainerMetrics(keys=SUMMARY, causal=causal)
     predictions = boc.preprocess(logits, target)
     assert predictions.argmax(-1).equal(logits.argmax(-1))  # also of what does not count
     padded = nn.functional.pad(predictions["columns"], (0, 0, 0, 3), value=-100)
@@ -283,6 +293,7 @@ def refused(*given, **options):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: BoCTrainerMetrics(keys=["ece_classwise"], keep_logits=False), "expected keep_logits=True for the key"),
         (lambda: BoCTrainerMetrics(keys=["gap", "magic"]), "among samples, invalid, confidence"),
         (refused(torch.randn(4, 3), torch.arange(4), causal=True), r"\(N, T\) with causal"),
         (refused(torch.randn(4, 3, 8, 8)), r"\(N, T, C\), got shape \(4, 3, 8, 8\)"),

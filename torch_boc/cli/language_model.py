@@ -16,7 +16,7 @@ HUB_NAME = r"[\w.-]+/[\w.-]+"
 PIECE = 2**16  # the characters of a text that are read at once
 # The titles of the numbers of a text that are printed, and their names.
 SHOWN = {"tokens": "tokens", "perplexity": "perplexity", "bits/byte": "bits_per_byte", "accuracy": "accuracy"}
-SHOWN |= {"ECE": "ece_confidence", "lost coins": "lost_coins"}
+SHOWN |= {"ECE": "ece", "lost coins": "lost_coins"}
 
 
 def text(

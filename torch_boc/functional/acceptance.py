@@ -27,13 +27,10 @@ from .conformal import lower_tail, place_starts
 from .evidence import Evidence, gather
 from .registry import scores
 from .screening import Placing, Scoring, place_samples
-from .summary import error_of_bins
+from .summary import COVERAGES, error_of_bins
 
 # The number of mistakes with which each chain of tests can begin.
 STARTS = (0, 2, 6)
-# The keys of `risk_summary`; the errors of the last ones, by key.
-COVERAGES = {"coverage_at_1": 0.01, "coverage_at_2": 0.02, "coverage_at_5": 0.05}
-RISK_KEYS = ("aurc", "augrc", *COVERAGES, "ece_equal_mass")
 BY_LOG_ODDS = Scoring("log_odds")
 
 

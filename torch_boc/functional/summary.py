@@ -13,9 +13,13 @@ from .histogram import count
 from .tally import add_logits, named_sums
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
-# The keys for one line of a log, and the keys that need targets.
-SHORT_KEYS = ("gap", "free_gap", "confidence", "dominance", "concentration", "rejection_rate")
-LABELLED_KEYS = frozenset({"accuracy", "ece_confidence", "ece_dominance", *LabelledSums._fields})
+COVERAGES = {"coverage_at_1": 0.01, "coverage_at_2": 0.02, "coverage_at_5": 0.05}
+# The keys that must be asked for, because they need states of their own.
+RISK_KEYS, CLASSWISE = ("aurc", "augrc", *COVERAGES, "ece_equal_mass"), "ece_classwise"
+# What the loops of others log by default.
+DEFAULT_KEYS = ("accuracy", "ece", "nll", "confidence", "dominance", "gap", "free_gap")
+# The keys that need targets.
+LABELLED_KEYS = frozenset({"accuracy", "ece", "ece_dominance", *LabelledSums._fields, *RISK_KEYS, CLASSWISE})
 
 
 def boc_summary(
@@ -38,7 +42,7 @@ def boc_summary(
       (of the expected wins) and `structural_score`; `rejection_rate`, the share with a p-value of at most `alpha`.
     - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`. A quantile is exact to
       one bin of a histogram with 50 bins per decade (a factor of 1.05). A quantile below 1e-12 is given as 0.
-    - Over the samples with a target: `accuracy`, `ece_confidence`, `ece_dominance`, `nll`, `brier_confidence`,
+    - Over the samples with a target: `accuracy`, `ece`, `ece_dominance`, `nll`, `brier_confidence`,
       `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
 
     Args:
@@ -65,9 +69,9 @@ def boc_summary(
     return summarize(total)
 
 
-def check_keys(keys: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return `keys` without repetitions if all are keys of a summary, or among `more`; otherwise raise."""
-    return check_names("keys", keys, [*summarize(empty_tally()), *more])
+def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return `keys` without repetitions if all are keys of `BoCMetric`; otherwise raise."""
+    return check_names("keys", keys, [*summarize(empty_tally()), *RISK_KEYS, CLASSWISE])
 
 
 def summarize(total: Tally) -> dict[str, Tensor]:
@@ -88,7 +92,7 @@ def summarize(total: Tally) -> dict[str, Tensor]:
         "structural_score": 1 - mean["p_value"],
         **{name: histogram_quantile(total.gap_histogram, level) for name, level in QUANTILES.items()},
         "accuracy": number.correct / number.labelled,
-        "ece_confidence": error_of_bins(by_confidence, bins.labelled.sum()),
+        "ece": error_of_bins(by_confidence, bins.labelled.sum()),
         "ece_dominance": error_of_bins(by_dominance, bins.labelled_by_dominance.sum()),
         **{name: value / number.labelled for name, value in over_labelled._asdict().items()},
         "gap_correct": over_labelled.gap_correct / number.correct,

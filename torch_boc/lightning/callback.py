@@ -8,7 +8,7 @@ from typing import Any
 
 from ..data.atomic import replacing
 from ..functional.checks import check_share
-from ..functional.summary import SHORT_KEYS, check_keys
+from ..functional.summary import DEFAULT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
 from ..nn import Acceptance, ConformalTest
@@ -16,8 +16,6 @@ from ..plots import new_axes
 from .libraries import Callback
 from .loop import LoopMetrics, Probes, loader_names, place_ood
 from .sources import LogitFunction, LogitSource
-
-DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
 
 
 class BoCCallback(Callback):
@@ -28,7 +26,7 @@ class BoCCallback(Callback):
     (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
 
     EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC such as `val/boc/svhn/msp_auroc` with
-    mode="max". Use `val/boc/ece_confidence` only together with the accuracy, because a network that knows nothing can
+    mode="max". Use `val/boc/ece` only together with the accuracy, because a network that knows nothing can
     be well calibrated. Do not monitor the gap or one of its parts: it follows confidence. In early epochs, while
     confidences are below 1 / (1 + √(C - 1)), a rising gap means rising confidence; after that a falling gap does, and a
     network that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
@@ -72,9 +70,9 @@ class BoCCallback(Callback):
             not.
         causal: whether each position of logits of shape (N, T, C) predicts the label of the next position. By default
             causal language models of transformers do so, whose labels are those of the batch, and others do not.
-        keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Keys about targets need targets in
+        keys: what to log, among the keys of `BoCMetric`. Keys about targets need targets in
             the step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
-            ground_truth. By default the six keys below, and `nll` and `ece_confidence` where there are targets.
+            ground_truth. By default the keys below, the first three where there are targets.
         prefix: what follows `val/`, `test/` and `train/` in the names. Each callback of a Trainer needs one of its own.
         ood: the out-of-distribution loaders, which are compared with loader 0: their names by
             index, as {1: "svhn"}, or by key if the loaders come as a dict, as {"svhn_test": "svhn"}. Each adds its keys
@@ -106,7 +104,7 @@ class BoCCallback(Callback):
 
     >>> callback = BoCCallback(logits="model.fc", ood={1: "svhn"})  # for Trainer(callbacks=[callback])
     >>> callback.keys
-    ('gap', 'free_gap', 'confidence', 'dominance', 'concentration', 'rejection_rate', 'nll', 'ece_confidence')
+    ('accuracy', 'ece', 'nll', 'confidence', 'dominance', 'gap', 'free_gap')
     """
 
     def __init__(
@@ -147,7 +145,7 @@ class BoCCallback(Callback):
         self._if_labelled = keys is None
         self._source = LogitSource(logits, dim, binary=binary, causal=causal)
         common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
-        metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
+        metric = BoCMetric(keys=self.keys, bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
         metric._first.binary = binary  # the logits come as pairs
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
         more = "; the key `skipped_batches` counts batches that are left out, and on_error='raise' stops with the error"

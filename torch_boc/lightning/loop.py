@@ -15,7 +15,7 @@ from ..core.contract import Counts, Tally
 from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.evidence import every
 from ..functional.registry import need_extras
-from ..functional.summary import LABELLED_KEYS, summarize
+from ..functional.summary import CLASSWISE, LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
 from ..metrics.separation import NEGLIGIBLE_ERROR
@@ -156,7 +156,10 @@ class LoaderMetrics:
         else:
             evidence = self.metric.take(logits, target, extras=self._extras)  # one pass over the logits serves all
             evidence = evidence._replace(target=None, distance=None) if self.ood else evidence
-            self.metric.update(evidence)
+            if CLASSWISE in (self.metric.keys or ()) and not self.ood:
+                self.metric.update(logits, target)  # a second pass
+            else:
+                self.metric.update(evidence)
             if self.separation is not None:
                 self.separation.update(evidence, self.ood)
             for parts in (self.tests, self.judges if target is not None else []):
@@ -176,13 +179,12 @@ class LoaderMetrics:
         In the summary, values that depend on targets are NaN without `labelled`, or if some targets are not classes.
         """
         # Each process takes part in every exchange, also after an error; otherwise the others would wait for it.
-        total = self.metric.total()
+        total, found = self.metric.total(), self.metric.summary()
         with self._relying():
             with self.metric.sync_context():
-                total = self.metric.total()
+                total, found = self.metric.total(), self.metric.summary()
             self.metric._report(Counts(*total.counts).invalid)
-        found = summarize(total)
-        self.summary = found | {key: torch.full_like(found[key], math.nan) for key in LABELLED_KEYS}
+        self.summary = found | {key: torch.full_like(found["gap"], math.nan) for key in LABELLED_KEYS}
         with self.problems.tolerated(f"what the targets of {self.what} decide"):
             if labelled and not self.ood:
                 check_targets(self.metric, total)

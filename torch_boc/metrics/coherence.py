@@ -10,17 +10,16 @@ from torch import Tensor
 from .. import plots
 from ..core.contract import Counts, Tally
 from ..core.tally import empty_tally
-from ..functional.acceptance import BY_LOG_ODDS, RISK_KEYS, place_answers, risk_summary
+from ..functional.acceptance import BY_LOG_ODDS, place_answers, risk_summary
 from ..functional.checks import bare, check_trials
 from ..functional.conformal import num_places
 from ..functional.evidence import Evidence, check_extras, gather
-from ..functional.summary import check_keys, error_of_bins, summarize
+from ..functional.summary import CLASSWISE, RISK_KEYS, check_keys, error_of_bins, summarize
 from ..functional.tally import add_classwise, add_evidence, add_gaps, add_logits
 from .metric import ProbeMetric, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
 COUNTS = ("samples", "invalid")
-CLASSWISE = "ece_classwise"
 
 
 class BoCMetric(ProbeMetric):
@@ -34,7 +33,7 @@ class BoCMetric(ProbeMetric):
     coverage (lower is better), and `coverage_at_1`, `coverage_at_2` and `coverage_at_5`, the largest share of samples
     among which at most 1, 2 or 5 % are wrong. These describe the samples seen; `Acceptance` promises for new ones. Two
     further calibration errors: `ece_equal_mass`, in bins of confidence with as many samples each, from the same counts,
-    and `ece_classwise`, the mean error of the probabilities of each class, which takes logits and `num_classes`.
+    and `ece_classwise`, the mean error of the probabilities of each class, which takes logits.
 
     Args:
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
@@ -84,7 +83,7 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected at least 1 bin, got {bins}")
         # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
         self.key_prefix = prefix or ""
-        self.keys = None if keys is None else check_keys(keys, (*RISK_KEYS, CLASSWISE))
+        self.keys = None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
         self._names = self._add_sums(suffix, **empty_tally(bins)._asdict())
@@ -93,9 +92,7 @@ class BoCMetric(ProbeMetric):
             zeros = torch.zeros(2, num_places(BY_LOG_ODDS.resolution), dtype=torch.int64)
             self._risks = self._add_sums(suffix, risks=zeros)
         if CLASSWISE in (self.keys or ()):
-            if num_classes is None and not binary:
-                raise ValueError(f"expected num_classes for the key {CLASSWISE!r}, got None")
-            zeros = empty_tally().sums.new_zeros(num_classes or 2, bins)
+            zeros = empty_tally().sums.new_zeros(self.num_classes or 1, bins)  # one row until the classes are known
             self._classwise = self._add_sums(suffix, classwise=zeros)
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False) -> Evidence:
@@ -113,12 +110,14 @@ class BoCMetric(ProbeMetric):
 
         In place of the logits, `preds` can be the evidence from `take`.
         """
-        for excess in self._states(self._classwise):
-            if isinstance(preds, Evidence):
-                raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their evidence")
+        if self._classwise and isinstance(preds, Tensor):
             logits, labels = self._read(preds, target)
             if labels is not None:
-                add_classwise(excess, logits, labels, ignore_index=self.ignore_index)
+                self._agree_on_classes(logits.shape[-1])
+                for excess in self._states(self._classwise):
+                    add_classwise(excess, logits, labels, ignore_index=self.ignore_index)
+        elif self._classwise and isinstance(preds, Evidence) and preds.target is not None:
+            raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their evidence")
         if self._risks and isinstance(preds, Tensor):
             preds = self.take(preds, target)
         if isinstance(preds, Evidence):
@@ -134,19 +133,26 @@ class BoCMetric(ProbeMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
-        total = self.total()
-        counts = Counts(*total.counts)
+        counts = Counts(*self._tally().counts)
         self._report(counts.invalid, counts.bad_targets)
-        summary = self._summary(total)
+        summary = self.summary()
         return {f"{self.key_prefix}{key}": summary[key] for key in self.keys or summary}
 
-    def _summary(self, total: Tally) -> dict[str, Tensor]:
+    def summary(self) -> dict[str, Tensor]:
+        """Every key that the states of this process give, without prefix; nothing is checked, synced or reported."""
+        total = self._tally()
         found = summarize(total)
         for counts in self._states(self._risks):
             found |= risk_summary(counts, self.bins)
         for excess in self._states(self._classwise):
             found[CLASSWISE] = error_of_bins(excess, Counts(*total.counts).labelled).mean()
         return found
+
+    def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
+        super()._agree_on_classes(classes, shape)
+        for name in self._classwise:
+            if len(excess := getattr(self, name)) < classes:
+                setattr(self, name, excess.expand(classes, -1).clone())
 
     def total(self) -> Tally:
         """A copy of the sums and histograms behind the summary. A later `update` does not change the copy."""
@@ -188,7 +194,7 @@ class BoCMetric(ProbeMetric):
         total, name = self.total(), type(self).__name__
         if not bool(total.counts.any()):  # not the number of updates, which a restored state does not have
             return f"<p>{name}: no sample yet. Call update(logits, target) first.</p>"
-        summary = {key: float(value) for key, value in self._summary(total).items()}
+        summary = {key: float(value) for key, value in self.summary().items()}
         counts = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]]
         classes = "" if self.num_classes is None else f", {self.num_classes} classes"
         shown = [key for key in self.keys or summary if key not in COUNTS and summary[key] == summary[key]]

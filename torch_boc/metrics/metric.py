@@ -83,6 +83,8 @@ class ProbeMetric(Metric):
         found = {int(x) for x in dist_sync_fn(own, group=process_group or self.process_group)} - {0}
         if len(found) > 1:
             raise ValueError(f"expected the same number of classes in all processes, got {sorted(found)}")
+        for classes in found:
+            self._agree_on_classes(classes)
         super()._sync_dist(dist_sync_fn, process_group)
 
     def _add_sums(self, suffix: str, **zeros: Tensor) -> list[str]:

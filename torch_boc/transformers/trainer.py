@@ -14,10 +14,11 @@ from transformers import EvalPrediction
 from ..core.coins import Coins
 from ..core.contract import Counts
 from ..core.precision import widen
+from ..core.tally import empty_tally
 from ..data.finding import describe
 from ..functional.checks import FirstBatch, as_indices
 from ..functional.evidence import Evidence, gather
-from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
+from ..functional.summary import CLASSWISE, DEFAULT_KEYS, LABELLED_KEYS, RISK_KEYS, check_keys, summarize
 from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
 
@@ -65,12 +66,13 @@ class BoCTrainerMetrics:
         causal: whether each position predicts the label of the next position, as in causal language models, or its own
             label, as in token classification. By default the model given to `arguments` decides. For labels of shape
             (N, T) and a model of an unknown kind it must be given.
-        keys: which keys of `torch_boc.functional.boc_summary` to log; by default a short set.
+        keys: which keys of `BoCMetric` to log; by default `accuracy`, `ece` and `nll`, if there are labels, then
+            `confidence`, `dominance`, `gap` and `free_gap`. For `ece_classwise` the logits must be kept.
         prefix: stands before each key, with an underscore; "" for no prefix.
 
     Attributes:
-        metric: a `BoCMetric` with all samples of the last evaluation: `boc.metric.compute()` has every key, and
-            `boc.metric.plot()` draws them.
+        metric: a `BoCMetric` with all samples of the last evaluation: `boc.metric.compute()` has all keys of
+            `boc_summary` and those of `keys`, and `boc.metric.plot()` draws them.
 
     >>> boc = BoCTrainerMetrics(keys=["gap", "accuracy"])
     >>> predictions = boc.preprocess(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
@@ -93,12 +95,18 @@ class BoCTrainerMetrics:
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
     ) -> None:
+        self.keys = check_keys(DEFAULT_KEYS if keys is None else keys)
+        more: Any = {"keys": (*summarize(empty_tally()), *self.keys), "dim": -1, "validate_args": False}
         # Every process has the columns of all, so that nothing is synced.
-        self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
+        self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False, **more)
+        self._extras = () if {*RISK_KEYS}.isdisjoint(self.keys) else ("log_odds",)
+        if CLASSWISE in self.keys:
+            if keep_logits is False:
+                raise ValueError(f"expected keep_logits=True for the key {CLASSWISE!r}, got False")
+            keep_logits = True
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
         self.causal = causal
         self._model: nn.Module | None = None
-        self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
         self._first = FirstBatch(remedy="let the model return logits, or the logarithms of its probabilities")
         self._finished = True
@@ -129,11 +137,12 @@ class BoCTrainerMetrics:
         if logits.ndim not in (2, 3):
             raise ValueError(f"expected logits of shape (N, C) or (N, T, C), got shape {tuple(logits.shape)}")
         self._first.look(logits.detach())
-        evidence = gather(logits.detach(), self._target(logits, first_of(labels)), ignore_index=PADDING)
+        target = self._target(logits, first_of(labels))
+        evidence = gather(logits.detach(), target, extras=() if target is None else self._extras, ignore_index=PADDING)
         coins, counted = evidence.coins, evidence.counted
         odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
         columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
-        columns += [x for x in (evidence.target, evidence.distance) if x is not None]
+        columns += [x for x in (evidence.target, evidence.distance, evidence.log_odds) if x is not None]
         classes = logits.shape[-1]
         keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
         kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
@@ -172,15 +181,19 @@ class BoCTrainerMetrics:
                 )
             if len(batch):
                 self.metric.num_classes = int(batch["classes"][0])
-            columns = torch.as_tensor(batch["columns"])
+            columns = torch.as_tensor(batch["columns"]).flatten(0, -2)
             self.metric.to(columns.device)
-            for block in columns.flatten(0, -2).split(BLOCK_SAMPLES):
+            if CLASSWISE in self.keys and columns.shape[-1] > 5:
+                self.metric.update(torch.as_tensor(batch["logits"]).flatten(0, -2), columns[:, 5].long())
+                continue
+            for block in columns.split(BLOCK_SAMPLES):
                 prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
                 coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
                 # A row without geometry has NaN for odds, and counts as invalid.
                 evidence = Evidence(coins, self.metric.num_classes or 0, counted=~(odds < 0))
                 if labels:
-                    evidence = evidence._replace(target=labels[0].long(), distance=labels[1])
+                    names = ("target", "distance", *self._extras)
+                    evidence = evidence._replace(**dict(zip(names, [labels[0].long(), *labels[1:]], strict=True)))
                 self.metric.update(evidence)
         own: Mapping[str, Any] = {}
         if self.compute_metrics is not None and outcome.label_ids is not None:
