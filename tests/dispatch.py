@@ -43,6 +43,36 @@ class NoHostSync(TorchDispatchMode):
         return result
 
 
+class Counted(TorchDispatchMode):
+    """Counts what a GPU would run: operations that are no views and only allocate nothing, and copies from or to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.waits: list[str] = []
+        self.dtypes: set[torch.dtype] = set()
+        self.float_sums = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        packet, name = func.overloadpacket, str(func.overloadpacket)
+        given, found = _tensors((args, kwargs)), _tensors(result)
+        if found or func.namespace == "torch_boc":
+            aliases = [x.alias_info for x in func._schema.returns]
+            is_view = any(x is not None and not x.is_write for x in aliases) or packet in FREE
+            self.names += [] if is_view else [name]
+        sides = {x.device.type for x in given if x.ndim}, {x.device.type for x in found}
+        if packet in READS or (all(sides) and sides[0] != sides[1] and "cpu" in sides[0] | sides[1]):
+            self.waits.append(name)
+        self.dtypes |= {x.dtype for x in found if x.device.type != "cpu"}
+        self.float_sums += packet is aten.cumsum and given[0].is_floating_point()
+        return result
+
+
+# What only allocates memory, or nothing at all.
+FREE = {aten.empty, aten.empty_like, aten.new_empty, aten.lift_fresh, aten.detach, torch.ops.prim.device}
+
+
 def _has_mask(indices: Any) -> bool:
     return any(x.dtype in (torch.bool, torch.uint8) for x in _tensors(indices))
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,24 @@ def compiled(monkeypatch, tmp_path):
 
 
 def _compile(kernel, arguments, options, target):
+    """As Triton does at a launch; its own functions for that have other names in every version."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
-    from triton.runtime.jit import create_function_from_signature
+    from triton.runtime.jit import mangle_type
 
     gpu = GPUTarget(*target)
-    backend, options = make_backend(gpu), {**options, "debug": False}
-    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
-    bound, specialization, rest = bind(*arguments, **options)
-    parsed, signature, constants, attributes = kernel._pack_args(backend, options, bound, specialization, rest)
+    backend = make_backend(gpu)
+    given = {**dict(zip(kernel.signature.parameters, arguments, strict=False)), **options}
+    signature, constants, attributes = {}, {}, {}
+    for place, parameter in enumerate(kernel.params):
+        value = given[parameter.name]
+        signature[parameter.name] = "constexpr" if parameter.is_constexpr else mangle_type(value)
+        if signature[parameter.name] == "constexpr":
+            constants[place,] = value
+        elif isinstance(value, torch.Tensor) and not parameter.do_not_specialize:  # torch aligns what it allocates
+            attributes[place,] = backend.parse_attr("D")
+    parsed = backend.parse_options({**options, "debug": False})
     source = ASTSource(kernel, signature, constants, attributes)
     return triton.compile(source, target=gpu, options=parsed.__dict__).asm
 
@@ -102,6 +111,8 @@ def test_nothing_spills(classes, dtype, target, compiled, tmp_path):
 
 
 def test_amd_has_no_ptx_and_does_not_spill(compiled):
+    if hasattr(import_module("triton.backends.amd.compiler").HIPBackend, "path_to_rocm_lld"):
+        pytest.skip("Triton 3.3 needs the linker of ROCm")
     for name, asm in compiled(lambda: everything(torch.empty(3, 1000)), MI300).items():
         code = " ".join(asm["amdgcn"].split())
         assert ".vgpr_spill_count: 0" in code, name

@@ -1,6 +1,7 @@
 """Which dtype is used for which part of the work, and whether autograd or a compiler follows the computation."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -11,20 +12,51 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """The dtype of per-row work: float64; float32 on devices without it, which are MPS and some GPUs of Intel."""
+    return torch.float64 if _has_float64(device) else torch.float32
+
+
+def _has_float64(device: torch.device) -> bool:
+    return device.type != "mps" and (device.type != "xpu" or _xpu_has_float64(device))
+
+
+@lru_cache
+def _xpu_has_float64(device: torch.device) -> bool:
+    return not torch.xpu.is_available() or bool(torch.xpu.get_device_properties(device).has_fp64)
+
+
+_xpu_has_float64._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def widen(x: Tensor) -> Tensor:
-    """`x` in float64, in which per-row work is done; in float32 on MPS, which has no float64."""
-    return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+    """`x` in the `wide_dtype` of its device."""
+    return x.to(wide_dtype(x.device))
+
+
+def constant(numbers: tuple[float, ...], like: Tensor) -> Tensor:
+    """The numbers in the dtype and on the device of `like`: made once for both, because the host waits for the copy."""
+    if torch.compiler.is_compiling():
+        return like.new_tensor(numbers)
+    return _constant(numbers, like.dtype, like.device, torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE))
+
+
+@lru_cache
+def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device, mode: object) -> Tensor:
+    """In a cache for every mode of fake tensors, because these cannot be mixed with others."""
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 def moves_only(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """What a module's `_apply` does to a tensor, without a change of its dtype: bfloat16 cannot hold a sum.
 
-    float64 becomes float32 on MPS, which has no float64.
+    float64 becomes float32 on devices without it.
     """
 
     def move(x: Tensor) -> Tensor:
         device = change(torch.empty(0, device=x.device)).device
-        return (x.float() if device.type == "mps" and x.dtype == torch.float64 else x).to(device)
+        return (x.to(wide_dtype(device)) if x.dtype == torch.float64 else x).to(device)
 
     return move
 

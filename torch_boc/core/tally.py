@@ -6,12 +6,13 @@ from torch import Tensor
 from . import contract
 from .coins import Coins
 from .contract import ALL_SUMS, GAP_BINS, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
+from .precision import wide_dtype
 
 
 def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
     """The tally of no samples, on `device`, or on the device of `like`; inside vmap it has the batch axis of `like`."""
     like = torch.empty(0, device=device) if like is None else like
-    real = torch.float32 if like.device.type == "mps" else torch.float64
+    real = wide_dtype(like.device)
 
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return like.new_zeros(shape, dtype=dtype)

@@ -137,7 +137,7 @@ def equal_mass_error(right: Tensor, wrong: Tensor, bins: int = 15) -> Tensor:
     here = widen(right + wrong)
     edges = place_starts(BY_LOG_ODDS.resolution).to(here).sigmoid()
     own = right - here * (edges[1:] + edges[:-1]) / 2
-    upto = here.cumsum(0)
+    upto = widen((right + wrong).cumsum(0))
     ends = upto[-1] * torch.arange(1, bins + 1, device=here.device) / bins
     place = torch.searchsorted(upto, ends).clamp_max(len(upto) - 1)
     excess = own.cumsum(0)[place] - own[place] * (upto[place] - ends) / here[place]
@@ -163,9 +163,9 @@ def place_answers(evidence: Evidence, scoring: Scoring = BY_LOG_ODDS) -> tuple[P
 
 def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each place, the samples and the wrong ones there, and those at higher places."""
-    here, bad = widen(right + wrong), widen(wrong)
+    here, bad = right + wrong, wrong  # sums of integers: those of floats have no deterministic form on a GPU
     above, bad_above = (x.flip(-1).cumsum(-1).flip(-1) - x for x in (here, bad))
-    return here, bad, above, bad_above
+    return widen(here), widen(bad), widen(above), widen(bad_above)
 
 
 class AcceptanceThreshold(NamedTuple):

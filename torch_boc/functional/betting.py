@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
+from ..core.precision import constant, widen
 
 # Exponents of the betting functions f(p) = e p^(e - 1): for p-values near 0, and, with 1 - p, for p-values near 1.
 # Those above 1 win on p-values that are moderately high, or low with 1 - p.
@@ -81,7 +81,7 @@ def log_bets(p: Tensor) -> Tensor:
     tensor([4.3688, 0.7513], dtype=torch.float64)
     """
     wide = widen(p).unsqueeze(-1)
-    exponent = wide.new_tensor(EXPONENTS)
+    exponent = constant(EXPONENTS, wide)
     both = torch.stack([wide, 1.0 - wide]).clamp_min(NEAREST).log()
     return torch.cat(((exponent - 1.0) * both + exponent.log()).unbind(), -1)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
+from ..core.precision import constant, widen
 from .checks import check_share
 from .histogram import MAGNITUDE, count
 
@@ -169,8 +169,7 @@ def confidence_stratum(odds: Tensor) -> Tensor:
     tensor([3, 9])
     """
     confidence = widen(odds).add(1.0).reciprocal()
-    edges = torch.tensor(STRATA, dtype=confidence.dtype, device=odds.device)
-    return torch.bucketize(confidence, edges, right=True)
+    return torch.bucketize(confidence, constant(STRATA, confidence), right=True)
 
 
 def adjusted_p_values(p: Tensor) -> Tensor:

@@ -81,9 +81,9 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
         id_histogram: (..., bins), how many in-distribution samples are in each bin, in rising order of the score.
         ood_histogram: (..., bins), the same for the out-of-distribution samples.
     """
+    below = widen(ood_histogram.cumsum(-1) - ood_histogram)
     positive, negative = widen(id_histogram), widen(ood_histogram)
     pairs = positive.sum(-1) * negative.sum(-1)
-    below = negative.cumsum(-1) - negative
     tie = (positive * negative).sum(-1) / 2
     return ((positive * below).sum(-1) + tie) / pairs, tie / pairs
 
@@ -91,7 +91,8 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
     """`fpr_at_tpr` from histograms, and by how much it can be too high: the share in the bin of the threshold."""
     positive, negative = widen(id_histogram), widen(ood_histogram)
-    kept, above = (x.flip(0).cumsum(0).flip(0) for x in (positive, negative))  # those in this bin or above
+    # Those in this bin or above, as sums of integers.
+    kept, above = (widen(x.flip(0).cumsum(0).flip(0)) for x in (id_histogram, ood_histogram))
     place = ((kept >= tpr * positive.sum() - 1e-9).sum() - 1).clamp_min(0)  # the highest bin that keeps enough samples
     total = negative.sum() * (positive.sum() / positive.sum())  # NaN without in-distribution samples
     return above.take(place) / total, negative.take(place) / total

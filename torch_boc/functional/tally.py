@@ -14,14 +14,15 @@ from ..core.blocks import pieces
 from ..core.contract import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
 from ..core.precision import widen
 from ..core.tally import equal_bin, is_class
-from ..kernels.dispatch import columns, tally_logits
+from ..kernels.dispatch import columns, decide, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
 from .checks import bare, check_target, check_trials, classes_last
 from .evidence import Evidence, gather
 
-# A batch of more logits is added piece by piece, so that its evidence takes little memory.
-MOST_LOGITS = 2**24
+# A larger batch is added piece by piece, so that what is kept of it takes little memory: logits for torch's operations,
+# a few numbers per row for kernels, of which every piece starts several.
+MOST_LOGITS, MOST_ROWS = 2**24, 2**21
 
 
 def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:
@@ -73,7 +74,8 @@ def add_logits(
     if tally_logits(total, rows, target, ignore_index, trials, alpha):
         return
     labels = () if target is None else (target.unsqueeze(-1),)
-    for piece, *own in pieces(rows, *labels, limit=MOST_LOGITS):
+    limit = MOST_LOGITS if decide(rows) is None else MOST_ROWS * rows.shape[-1]
+    for piece, *own in pieces(rows, *labels, limit=limit):
         given = own[0].squeeze(-1) if own else None
         add_evidence(total, gather(piece, given, trials=trials, ignore_index=ignore_index), alpha=alpha)
 

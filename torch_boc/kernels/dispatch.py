@@ -21,7 +21,7 @@ from ..core import tails
 from ..core.coins import Coins
 from ..core.columns import columns as columns_by_torch
 from ..core.contract import NOT_BY_TRITON, QUANTITIES, Labels, Tally
-from ..core.precision import widen
+from ..core.precision import wide_dtype, widen
 from ..core.rows import Rows
 from ..core.tally import add_samples
 from . import operators
@@ -113,9 +113,10 @@ def decide(x: Tensor, *, logits: bool = True) -> Path | None:
     """The kernels for a tensor, or None for torch's operations; `x` are logits, or else numbers of each row."""
     compiling = torch.compiler.is_compiling()
     path, device = _traced.path if compiling else _chosen.get(), x.device.type
-    if path == "triton" and not available(device):
+    if path == "triton" and not (available(device) and wide_dtype(x.device) == torch.float64):
         raise RuntimeError(
-            f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
+            f"expected tensors on a GPU that Triton knows and that has float64, got tensors on {device}: "
+            'choose "auto" or "torch"'
         )
     if path == "torch" or x.dtype not in DTYPES:
         return None
@@ -138,7 +139,9 @@ def decide(x: Tensor, *, logits: bool = True) -> Path | None:
         elif not plain or tracing or native.chosen()[0] is None or os.environ.get("TRITON_INTERPRET") == "1":
             return None
         return _NATIVE[watched]
-    if not available(device) or (path == "auto" and not (is_trusted(x.device) and (not logits or is_warm(x)))):
+    if not available(device) or wide_dtype(x.device) != torch.float64:
+        return None
+    if path == "auto" and not (is_trusted(x.device) and (not logits or is_warm(x))):
         return None
     return _TRITON[watched]
 

@@ -34,6 +34,7 @@ class BoCMetric(ProbeMetric):
     among which at most 1, 2 or 5 % are wrong. These describe the samples seen; `Acceptance` promises for new ones. Two
     further calibration errors: `ece_equal_mass`, in bins of confidence with as many samples each, from the same counts,
     and `ece_classwise`, the mean error of the probabilities of each class, which takes logits.
+    `ece_equal_mass` sums floats, which on a GPU raises under `torch.use_deterministic_algorithms(True)`.
 
     Args:
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.

@@ -246,7 +246,7 @@ class BoCSeparation(ProbeMetric):
             setattr(self, self._rows, [])
 
     def _no_rows(self) -> Tensor:
-        return empty_tally().sums.new_zeros(0, len(self.scores) + 1).to(self.device)
+        return empty_tally(device=self.device).sums.new_zeros(0, len(self.scores) + 1)
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         """Give a process without rows or histograms empty ones of the right shape and dtype, so that all can sync."""

@@ -62,6 +62,7 @@ class DriftMonitor(Described):
     Samples in batches of any size give the same result as one sample at a time, up to rounding. After many samples of
     the new kind, the monitor takes them for normal, and the evidence stops growing: `reset` starts again from the
     held-out samples. All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart.
+    The bets are running sums of floats: on a GPU they raise under `torch.use_deterministic_algorithms(True)`.
 
     A test with its default score shows drift of how sure the predictions are. To ask whether there is more than that,
     monitor `ConformalTest("concentration", groups="confidence")` beside it.

@@ -51,7 +51,8 @@ def load_rows(begin, real, classes, stride, step, bits: tl.constexpr, width: tl.
     If narrow rows cannot be loaded in vectors, a thread loads four neighbouring logits one by one. Left to itself, the
     compiler would give neighbours to different threads, and each sum of a row would take two more exchanges of threads.
     """
-    if bits < 2 and width >= 4 and width <= NARROW and step is None and stride is not None:
+    # Triton 3.3 chains no more than two of these without parentheses.
+    if ((bits < 2) and (width >= 4)) and ((width <= NARROW) and ((step is None) and (stride is not None))):
         even = tl.join(_every_fourth(begin, real, classes, 0, width), _every_fourth(begin, real, classes, 2, width))
         odd = tl.join(_every_fourth(begin, real, classes, 1, width), _every_fourth(begin, real, classes, 3, width))
         z = tl.reshape(tl.join(even, odd), [even.shape[0], width])

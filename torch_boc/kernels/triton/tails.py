@@ -19,7 +19,8 @@ from ...core.tails import STIRLING_ERRORS as ERRORS
 TINY = tl.constexpr(2.0**-1022)  # the smallest normal number
 EXPONENT = tl.constexpr(0x7FF << 52)  # where float64 keeps its exponent
 ROUND = tl.constexpr(1.5 * 2.0**52)  # what is added to this is rounded to a whole number, half to even
-STIRLING_ERRORS = tl.constexpr(ERRORS)
+# Seven constants, because Triton 3.3 cannot index one that is a tuple.
+OF_1, OF_2, OF_3, OF_4, OF_5, OF_6, OF_7 = (tl.constexpr(error) for error in ERRORS)
 PER_TURN = tl.constexpr(0.15915494309189535)  # 1 / (2 pi)
 
 
@@ -29,9 +30,10 @@ def _stirling_error(n, inverse):
     square = inverse * inverse
     later = 1 / 1680 - square * (1 / 1188 - square * (691 / 360360 - square * (1 / 156)))
     error = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * later)))
-    for i in tl.static_range(7):
-        error = tl.where(n == i + 1.0, STIRLING_ERRORS[i], error)
-    return error
+    error = tl.where(n == 1.0, OF_1, tl.where(n == 2.0, OF_2, error))
+    error = tl.where(n == 3.0, OF_3, tl.where(n == 4.0, OF_4, error))
+    error = tl.where(n == 5.0, OF_5, tl.where(n == 6.0, OF_6, error))
+    return tl.where(n == 7.0, OF_7, error)
 
 
 @triton.jit

@@ -1,0 +1,104 @@
+"""What calls ask of a GPU, on one that is not here: few operations, no waiting, no float64 where there is none."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+
+from tests.dispatch import Counted, needs_fake_gpu
+from torch_boc import Acceptance, BoCMetric, BoCProbe, BoCSeparation, ConformalTest, DriftMonitor, kernels
+from torch_boc.core import precision
+from torch_boc.core.tally import empty_tally
+from torch_boc.functional import bag_of_coins, compute_scores
+from torch_boc.functional.acceptance import risk_summary
+from torch_boc.functional.conformal import discovery_level, place_p_values
+from torch_boc.functional.separation import binned_auroc, binned_fpr_at_tpr
+from torch_boc.functional.summary import summarize
+from torch_boc.kernels import dispatch
+
+pytestmark = needs_fake_gpu
+
+
+def metric(kind, device, **options):
+    """A metric on the device, without the search for probabilities."""
+    with unset_fake_temporarily():  # torchmetrics copies what a state begins with, which fake tensors do not allow
+        made = kind(validate_args=False, **options)
+    made._device = torch.device(device)
+    for name in made._defaults:
+        if isinstance(state := getattr(made, name), torch.Tensor):
+            wide = precision.wide_dtype(made._device) if state.is_floating_point() else state.dtype
+            setattr(made, name, torch.zeros(state.shape, dtype=wide, device=device))
+    return made
+
+
+def make_calls(device, rows=64, classes=10):
+    """Calls with a batch on this device, by name; the objects are ready, as after their first batch."""
+    logits = torch.empty(rows, classes, device=device)
+    target = torch.zeros(rows, dtype=torch.int64, device=device)
+    tests = {groups: ConformalTest(groups=groups, validate_args=False) for groups in (None, "prediction", "confidence")}
+    accept = Acceptance(validate_args=False)
+    accept.update(logits, target)
+    calls = {"probe": lambda: BoCProbe()(logits), "scores": lambda: compute_scores(logits)}
+    for groups, test in tests.items():
+        test.update(logits)
+        monitors = [DriftMonitor(test, mix=mix).to(device) for mix in (False, True)]
+        calls[f"test by {groups}"] = lambda test=test: test(logits)
+        calls[f"flag by {groups}"] = lambda test=test: test.flag(logits, 0.1)
+        calls[f"monitor by {groups}"] = lambda monitor=monitors[0]: monitor.update(logits)
+        calls[f"monitor and mix by {groups}"] = lambda monitor=monitors[1]: monitor.update(logits)
+    whole, one = metric(BoCMetric, device), metric(BoCSeparation, device)
+    risks = metric(BoCMetric, device, keys=("aurc", "gap"))
+    calls |= {
+        "accept": lambda: accept.accept(logits),
+        "sets": lambda: accept.sets(logits),
+        "update": lambda: whole.update(logits, target),
+        "update with risks": lambda: risks.update(logits, target),
+        "separation": lambda: one.update(logits, ood=False),
+    }
+    return calls
+
+
+@pytest.mark.parametrize("path", ["auto", "torch"])
+def test_no_call_waits_after_the_first(path):
+    with FakeTensorMode(), kernels.use(path):
+        for name, call in make_calls("cuda").items():
+            call()
+            with Counted() as counted:
+                call()
+            assert not counted.waits, name
+
+
+def test_a_device_without_float64_gets_none(monkeypatch):
+    """MPS, and some GPUs of Intel: their fake tensors know few operations, so that one of NVIDIA stands for them."""
+    monkeypatch.setattr(precision, "_xpu_has_float64", lambda device: False)
+    assert {precision.wide_dtype(torch.device(x)) for x in ("mps", "xpu")} == {torch.float32}
+    assert precision.wide_dtype(torch.device("cuda")) == torch.float64
+    monkeypatch.setattr(precision, "_has_float64", lambda device: False)
+    with FakeTensorMode(), Counted() as counted:
+        for call in make_calls("cuda").values():
+            call()
+        summarize(empty_tally(device="cuda"))
+        assert dispatch.decide(torch.empty(2, 3, device="cuda")) is None
+        with kernels.use("triton"), pytest.raises(RuntimeError, match="that has float64"):
+            bag_of_coins(torch.empty(2, 3, device="cuda"))
+    assert counted.dtypes.isdisjoint({torch.float64})
+
+
+def test_counts_are_added_up_as_integers():
+    """On a GPU there is no deterministic running sum of floats."""
+    with FakeTensorMode(), Counted() as counted:
+        counts = torch.zeros(2, 98304, dtype=torch.int64, device="cuda")
+        binned_auroc(*counts), binned_fpr_at_tpr(*counts)
+        discovery_level(place_p_values(counts), counts, 0.1)
+        risk_summary(counts, 15)
+        summarize(empty_tally(device="cuda"))
+    assert counted.float_sums == 1  # that of the calibration error in bins of equal mass
+
+
+@pytest.mark.parametrize("classes", [10, 50257])
+def test_rows_cut_a_batch_for_kernels_not_logits(classes):
+    with FakeTensorMode():
+        whole = metric(BoCMetric, "cuda", ignore_index=None)
+        logits, target = torch.empty(4096, classes, device="cuda"), torch.zeros(4096, dtype=torch.int64, device="cuda")
+        with Counted() as counted:
+            whole.update(logits, target)
+    assert counted.names == ["torch_boc.columns", "torch_boc.tally"]
