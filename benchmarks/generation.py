@@ -16,18 +16,22 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from benchmarks.harness import RESULTS, best_times, ratio, target, write_csv
-from torch_boc.transformers import BoCGeneration
+from torch_boc.transformers import generation
 
 # The most that recording may take of `generate`, and of memory for each token, in bytes.
 LIMIT, MOST_BYTES = 0.03, 128
 PROMPTS = ["The history of the city begins", "To sort a list in Python", "My favourite meal is", "In 1969, people"] * 2
 
 
-class Clocked(BoCGeneration):
-    """The recorder, and the least time that a run spent in its calls."""
+class Clocked(generation.Recording):
+    """The recording, the time that the last run spent in its calls, and the least of all runs."""
 
     best = float("inf")
-    spent = 0.0
+    last: "Clocked"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.spent, Clocked.last = 0.0, self
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """The call with a clock around it."""
@@ -36,43 +40,33 @@ class Clocked(BoCGeneration):
         self.spent += time.perf_counter() - start
         return result
 
-    def finish(self) -> None:
-        """Keep the run's time if it is the best so far."""
-        self.best, self.spent = min(self.best, self.spent), 0.0
 
-
-def contestants(model: Any, inputs: dict[str, Any], tokens: int) -> tuple[dict[str, Callable[[], object]], Clocked]:
-    """A run of `generate` without recording and one with it, and the recorder. Sequences do not end early."""
-    recorder = Clocked(model)
+def contestants(model: Any, inputs: dict[str, Any], tokens: int) -> dict[str, Callable[[], object]]:
+    """A run of `generate` without recording and one with it. Sequences do not end early."""
+    recorder = generation.BoCGeneration(model)
     options = {**inputs, "max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
 
     def recorded() -> None:
-        model.generate(**options, logits_processor=[recorder], stopping_criteria=[recorder])
-        recorder.finish()
+        recorder.generate(**options)
+        Clocked.best = min(Clocked.best, Clocked.last.spent)
 
-    return {"bare": lambda: model.generate(**options), "recorded": recorded}, recorder
-
-
-def bytes_per_token(recorder: BoCGeneration, emitted: int) -> float:
-    """The bytes that the recording holds for each emitted token, also those of buffers that are not full."""
-    recording = recorder._recording
-    assert recording is not None
-    return sum(piece.nbytes for piece in recording.pieces) / emitted
+    return {"bare": lambda: model.generate(**options), "recorded": recorded}
 
 
 def measure(model: Any, inputs: dict[str, Any], tokens: int, seconds: float) -> list[dict[str, object]]:
     """The rows of the table for one batch."""
-    runs, recorder = contestants(model, inputs, tokens)
-    best = best_times(runs, seconds=seconds)
+    Clocked.best = float("inf")
+    best = best_times(contestants(model, inputs, tokens), seconds=seconds)
+    held = sum(row.nbytes for row in Clocked.last.rows)
     batch, step = len(inputs["input_ids"]), round(1e3 * best["bare"] / tokens, 2)
     setting = f"{model.config.vocab_size} classes, batch of {batch}"
     results = {
         f"recorded / bare generate, {setting}": (ratio(best, "recorded", "bare"), 1.0 + LIMIT),
-        f"inside the recorder / bare generate, {setting}": (recorder.best / best["bare"], LIMIT),
-        f"bytes for each token, {setting}": (bytes_per_token(recorder, batch * tokens), MOST_BYTES),
+        f"inside the recorder / bare generate, {setting}": (Clocked.best / best["bare"], LIMIT),
+        f"bytes for each token, {setting}": (held / (batch * tokens), MOST_BYTES),
     }
     rows = [target(name, value, limit) for name, (value, limit) in results.items()]
-    return [row | {"bare step ms": step, "recorder ms": round(1e3 * recorder.best / tokens, 3)} for row in rows]
+    return [row | {"bare step ms": step, "recorder ms": round(1e3 * Clocked.best / tokens, 3)} for row in rows]
 
 
 def main() -> None:
@@ -85,6 +79,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="write no table")
     args = parser.parse_args()
     logging.set_verbosity_error()
+    generation.Recording = Clocked  # type: ignore[misc]
     options = {"gguf_file": args.gguf} if args.gguf else {}
     tokenizer = AutoTokenizer.from_pretrained(args.folder, padding_side="left", **options)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token

@@ -14,7 +14,7 @@ from torch_boc.functional import bag_of_coins
 from torch_boc.functional.bounds import forced_gap
 from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
-from torch_boc.transformers import logit_slices
+from torch_boc.transformers.scoring import causal_model, check_windows, text_logits
 
 LONGEST, SHORTEST = 128, 24
 Columns = dict[str, Tensor]
@@ -68,18 +68,19 @@ def documents(model: Model, texts: TextSet, data: Path) -> Iterator[tuple[list[i
 def _columns(model: Model, ids: list[int]) -> Columns:
     """The numbers of each scored token of a document."""
     parts = []
-    for _, logits, target in logit_slices(model.model, torch.tensor([ids])):
-        rows, token = logits[0], target[0]
-        numbers = token_numbers(rows, token, rivals=1)
-        found = {name: getattr(numbers, name).double() for name in TOKEN_COLUMNS}
-        found |= unsaturated_scores(rows, ["energy", "logit_gap"])
-        coins = bag_of_coins(rows.double())
-        log_p = log_probabilities(rows.double(), coins.odds)
-        found["forced_gap"] = forced_gap(coins.odds, rows.shape[-1])
-        found["free_gap"] = coins.free_gap
-        found["right"] = (numbers.rivals[:, 0] == token).double()
-        found["squares"] = (2 * log_p).exp().sum(-1)
-        parts.append(found)
+    with causal_model(model.model) as cached:
+        windows = check_windows(None, None, model.model.config)
+        for rows, token in text_logits(model.model, [ids], *windows, cached=cached):
+            numbers = token_numbers(rows, token, rivals=1)
+            found = {name: getattr(numbers, name).double() for name in TOKEN_COLUMNS}
+            found |= unsaturated_scores(rows, ["energy", "logit_gap"])
+            coins = bag_of_coins(rows.double())
+            log_p = log_probabilities(rows.double(), coins.odds)
+            found["forced_gap"] = forced_gap(coins.odds, rows.shape[-1])
+            found["free_gap"] = coins.free_gap
+            found["right"] = (numbers.rivals[:, 0] == token).double()
+            found["squares"] = (2 * log_p).exp().sum(-1)
+            parts.append(found)
     return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
 
 

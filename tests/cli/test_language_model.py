@@ -125,9 +125,8 @@ def test_what_trace_refuses(run, folder, tmp_path):
     context = byte_model().config.n_positions
     for prompt in ("", "a" * context):
         err = run("trace", "--model", folder, "--prompt", prompt).err
-        assert err.endswith(
-            f"at least one token and at most {context - 1}, the context of the model less one, got {len(prompt)}\n"
-        )
+        got = f"expected a prompt of 1 to {context - 1} tokens, below the model's context, got {len(prompt)}"
+        assert err == f"torch-boc: error: {got}\n"
     assert not (tmp_path / "trace.html").exists()
 
 

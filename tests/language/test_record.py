@@ -73,10 +73,10 @@ def test_labels():
     tokenizer = TOKENIZERS["pieces"]
     tokens = tokenizer.convert_tokens_to_ids(["▁The", "▁sky", "▁a", "<0xC3>", "<0xA9>", "a"])
     assert token_texts(tokenizer, tokens) == ["The", " sky", " a", "", "é", "a"]
-    assert [token_label(tokenizer, token) for token in tokens] == [" The", " sky", " a", "⟨C3⟩", "⟨A9⟩", "a"]
+    assert [token_label(tokenizer, token) for token in tokens] == [" The", " sky", " a", "<0xC3>", "<0xA9>", "a"]
     tokenizer = TOKENIZERS["bytes"]
     known = tokenizer.convert_tokens_to_ids(["<|end|>", "Ġ", "ã", "a"])
-    assert [token_label(tokenizer, token) for token in known] == ["<|end|>", " ", "⟨E3⟩", "a"]
+    assert [token_label(tokenizer, token) for token in known] == ["<|end|>", " ", "ã", "a"]
     assert clean("a\ud800") == "a?"
 
 

@@ -43,7 +43,6 @@ def test_without_numbers_and_without_tokens():
     assert (len(nothing), len(nothing.to_frame()), len(nothing.summary())) == (0, 0, 0)
     for trace in (nothing, Trace([empty], num_classes=50)):
         assert "<h1>" in trace.html()
-        assert "<table" not in trace._repr_html_()
 
 
 def test_texts_and_single_sequences():

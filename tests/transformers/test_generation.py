@@ -29,14 +29,11 @@ def model():
     return generating(gpt2())
 
 
-def run(model, g, direct=False, **options):
-    """`g.generate`, or `model.generate` with the recorder given twice, or without it."""
+def run(generator, **options):
+    """What a model or a recorder generates."""
     torch.manual_seed(3)
     options = {"max_new_tokens": 14, "pad_token_id": PAD, "eos_token_id": EOS, **prompts((5, 2, 4)), **options}
-    if g is None or direct:
-        own = {} if g is None else {"logits_processor": [g], "stopping_criteria": [g]}
-        return model.generate(**options, **own)
-    return g.generate(**options)
+    return generator.generate(**options)
 
 
 def assert_numbers(record, logits):
@@ -49,13 +46,12 @@ def assert_numbers(record, logits):
     torch.testing.assert_close(found, expected.rival_log_probabilities, rtol=3e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("direct", [True, False], ids=["generate", "g.generate"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [gpt2, llama])
-def test_numbers_are_those_of_the_finished_text(make, way, direct):
+def test_numbers_are_those_of_the_finished_text(make, way):
     model = generating(make())
-    g = BoCGeneration(model, eos_token_id=EOS)
-    bare, output = run(model, None, **WAYS[way]), run(model, g, direct, **WAYS[way])
+    g = BoCGeneration(model)
+    bare, output = run(model, **WAYS[way]), run(g, **WAYS[way])
     if way == "scores":
         assert all(torch.equal(x, y) for x, y in zip(bare.scores, output.scores, strict=True))
         bare, output = bare.sequences, output.sequences
@@ -65,7 +61,7 @@ def test_numbers_are_those_of_the_finished_text(make, way, direct):
     for i, (record, sequence) in enumerate(zip(g.trace.records, output, strict=True)):
         assert record.tokens.tolist() == sequence[5 : 5 + len(record)].tolist()
         assert set(sequence[5 + len(record) :].tolist()) <= {PAD}
-        assert record.finish == ("eos" if int(record.tokens[-1]) in EOS else "" if direct else "length")
+        assert record.finish == ("eos" if int(record.tokens[-1]) in EOS else "length")
         given = inputs["input_ids"][i // times][inputs["attention_mask"][i // times] > 0]
         assert_numbers(record, forward(model, torch.cat([given, record.tokens]))[len(given) - 1 : -1])
     assert len({len(record) for record in g.trace.records}) > 1 or way == "greedy"
@@ -74,7 +70,7 @@ def test_numbers_are_those_of_the_finished_text(make, way, direct):
 def test_a_model_with_an_encoder():
     model, inputs = generating(t5()), prompts()
     g = BoCGeneration(model, prompt=True)
-    output = run(model, g, **inputs, **DRAWN)
+    output = run(g, **inputs, **DRAWN)
     for record, sequence, given in zip(g.trace.records, output, inputs["input_ids"], strict=True):
         assert record.prompt_length == 1
         length = len(record)
@@ -85,24 +81,27 @@ def test_a_model_with_an_encoder():
 
 
 def test_a_second_generate_replaces_the_first(model):
-    """Also in inference mode, with a later processor that works in place, and a prompt as long as what came before."""
-    g = BoCGeneration(model, eos_token_id=[])
-    processors = [g, lambda ids, scores: scores.mul_(2)]
+    """Even in inference mode, and with the very tensor that the last one returned as the new prompt."""
+    g = BoCGeneration(model)
 
     def generated(ids):
-        options = {**SHORT, "input_ids": ids, "attention_mask": torch.ones_like(ids), "eos_token_id": None}
-        output = model.generate(**options, logits_processor=processors, stopping_criteria=[g])
+        output = g.generate(**{**SHORT, "input_ids": ids, "attention_mask": torch.ones_like(ids), "eos_token_id": None})
         assert [record.tokens.tolist() for record in g.trace.records] == output[:, -4:].tolist()
         assert_numbers(g.trace.records[0], forward(model, output[0])[ids.shape[1] - 1 : -1])
         return output
 
     with torch.inference_mode():
         first = generated(prompts((4, 4))["input_ids"])
-    output = generated(first.clone())
-    g.reset()
-    with pytest.raises(ValueError, match=r"expected a recorded call of generate, got none; use g.generate"):
-        _ = g.trace
-    generated(output)  # the very tensor of the last output needs a reset
+    generated(generated(first))
+
+
+def test_a_later_processor_may_work_in_place(model):
+    """As a processor that comes after ours in a call of transformers."""
+    recording, given = generation.Recording([], 5), SCORES.clone()
+    recording(IDS, given).mul_(2)
+    recording(torch.cat([IDS, IDS[:, :1]], 1), None)
+    (record, _) = recording.records([], 4)
+    assert_numbers(record, SCORES[:1])
 
 
 def test_what_ends_a_sequence():
@@ -116,7 +115,7 @@ def test_what_ends_a_sequence():
         lambda: g.generate(**given, **options),
         lambda: g.generate(**given, generation_config=config),
         lambda: g.generate(given["input_ids"], config, **mask),
-        lambda: model.generation_config.update(**options) or run(model, g, True, **given, **options),
+        lambda: model.generation_config.update(**options) or g.generate(**given),
     ]
     for call in calls:
         call()
@@ -147,20 +146,12 @@ def test_a_stop_string_where_padding_also_ends_sequences():
     assert [(len(record), record.finish) for record in g.trace.records] == [(3, ""), (12, "length")]
 
 
-def test_a_batch_whose_end_is_not_known(model):
-    """Then the padding of a sequence that ended would count as text: that is said, unless the user says it is right."""
-    with pytest.warns(UserWarning, match=r"padding after the end of a sequence counts as its text; use g.generate"):
-        run(model, BoCGeneration(), True, **SHORT)
-    for quiet in (BoCGeneration(eos_token_id=[]), BoCGeneration(model)):
-        run(model, quiet, True, **SHORT)
-
-
 @pytest.mark.parametrize("options", [{}, {**DRAWN, "num_return_sequences": 2}], ids=["one", "several"])
 def test_prompts(model, options):
     """With the prompt in the records, its padding is left out, and it has no numbers."""
     plain, g, inputs = BoCGeneration(model), BoCGeneration(model, prompt=True), prompts((5, 2, 4))
-    run(model, plain, **options)
-    times = len(run(model, g, **options)) // 3
+    run(plain, **options)
+    times = len(run(g, **options)) // 3
     for i, (record, bare) in enumerate(zip(g.trace.records, plain.trace.records, strict=True)):
         before = inputs["input_ids"][i // times][inputs["attention_mask"][i // times] > 0]
         assert (record.prompt_length, record.finish) == (len(before), bare.finish)
@@ -175,19 +166,18 @@ def test_prompts(model, options):
 @pytest.mark.parametrize(("kept", "spoiled"), [(24, True), (25, False)])
 def test_masks(model, kept, spoiled):
     """A few suppressed tokens are normal; a mask on most of them makes the numbers of all classes meaningless."""
-    g = BoCGeneration(model, eos_token_id=[])
-    options = {**prompts(), **SHORT, "eos_token_id": None}
-    model.generate(**options, logits_processor=[TopKLogitsWarper(kept), g], stopping_criteria=[g])
+    g, options = BoCGeneration(model), {**prompts(), **SHORT, "eos_token_id": None}
     with pytest.warns(UserWarning, match="12 tokens .* masked with -inf") if spoiled else nullcontext():
-        records = g.trace.records
-    for record in records:
+        g.generate(**options, logits_processor=[TopKLogitsWarper(kept)])
+    for record in g.trace.records:
         assert record.numbers["masked"].tolist() == [50 - kept] * 4
         for name, column in record.numbers.items():
             assert column.isnan().all() == (spoiled and name in ("gap", "lost_coins", "concentration"))
 
 
-def steps(g, number, rows=3, device="cpu", classes=600):
-    """The calls that `generate` makes."""
+def steps(number, rows=3, device="cpu", classes=600, rivals=5):
+    """A recording after the calls that `generate` makes."""
+    g = generation.Recording([], rivals)
     ids = torch.zeros(rows, 4, dtype=torch.long, device=device)
     for _ in range(number):
         scores = torch.randn(rows, classes, device=device)
@@ -195,67 +185,48 @@ def steps(g, number, rows=3, device="cpu", classes=600):
         ids = torch.cat([ids, torch.randint(classes, (rows, 1), device=device)], 1)
         stopped = g(ids, None)
         assert (stopped.shape, stopped.dtype) == ((rows,), torch.bool)
+    return g
 
 
 def test_nothing_is_read_back():
     """Fake tensors have no values: whatever asks for one fails."""
     with NoHostSync():
-        steps(BoCGeneration(eos_token_id=[]), 5)
+        steps(5)
     with FakeTensorMode(), NoHostSync():
-        steps(BoCGeneration(eos_token_id=[]), 3, device="cuda")
+        steps(3, device="cuda")
 
 
 @pytest.mark.parametrize(("rivals", "size"), [(1, 48), (5, 80), (10, 120)])
-def test_bytes_of_a_token(rivals, size, monkeypatch):
-    """They do not depend on the vocabulary. The ids that `generate` returns take 8 bytes more."""
-    monkeypatch.setattr(generation, "STEPS", 8)
+def test_bytes_of_a_token(rivals, size):
+    """They do not depend on the vocabulary."""
     live = []
-    for pieces in (1, 3):
+    for number in (8, 24):
         with MemoryMeter() as meter:
-            g = BoCGeneration(eos_token_id=[], rivals=rivals)
-            steps(g, pieces * 8, 2)
-            assert sum(piece.nbytes for piece in g._recording.pieces) == size * 2 * pieces * 8
+            recording = steps(number, 2, rivals=rivals)
+            assert sum(row.nbytes for row in recording.rows) == size * 2 * number
+            recording.scored = None
             live.append(meter.live)
-    assert live[1] - live[0] == (size + 8) * 2 * 2 * 8
-    assert [len(record) for record in g.trace.records] == [3 * 8] * 2  # across the pieces of the buffers
+    assert live[1] - live[0] == size * 2 * 16
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"stopping_criteria": None}, r"give this object as stopping_criteria=\[g\] as well as logits_processor"),
-        ({"logits_processor": None}, r"expected scores before their tokens.*logits_processor=\[g\]"),
-        ({"num_beams": 2}, "use greedy decoding or sampling, .* beam search cannot be recorded"),
-        ({"assistant_model": gpt2().eval(), **prompts((5,))}, r"Assisted \(speculative\) decoding cannot be recorded"),
-    ],
-)
-def test_what_cannot_be_recorded(model, options, message):
-    g = BoCGeneration(model, eos_token_id=[])
-    parts = {"logits_processor": [g], "stopping_criteria": [g], **options}
-    with pytest.raises(ValueError, match=message):
-        model.generate(**{**prompts(), **SHORT, "eos_token_id": None, **parts})
-    g.reset()  # after which it records as before
-    g.generate(**prompts(), **SHORT)
+@pytest.mark.parametrize("options", [{"num_beams": 2}, {"assistant_model": gpt2().eval(), **prompts((5,))}])
+def test_what_cannot_be_recorded(model, options):
+    g = BoCGeneration(model)
+    with pytest.raises(ValueError, match=r"beam search and assisted .* cannot be recorded"):
+        g.generate(**{**prompts(), **SHORT, "eos_token_id": None, **options})
+    with pytest.raises(ValueError, match="expected a recorded call of generate, got none"):
+        _ = g.trace
+    g.generate(**prompts(), **SHORT)  # it records as before
     assert len(g.trace) == 3
 
 
 def test_what_does_not_fit():
-    for options, message in (
-        ({"rivals": 0}, "expected rivals as a positive integer, got 0"),
-        ({"eos_token_id": "2"}, "invalid data type 'str'"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=message):
-            BoCGeneration(**options)
-    with pytest.raises(TypeError, match=r"expected a model that generates, got nothing; give BoCGeneration\(model\)"):
-        BoCGeneration().generate(input_ids=IDS)
-    g, first = BoCGeneration(eos_token_id=[]), torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
-    g(IDS, SCORES)
-    with pytest.raises(ValueError, match=r"a token for each sequence, and so ids of shape \(2, 4\), got \(2, 5\)"):
-        g(torch.zeros(2, 5, dtype=torch.long), None)
-    g.reset()
-    g(IDS, SCORES)
-    g(first, None)
-    g(first, SCORES)
-    g(torch.cat([first[[1, 1]], first[:, -1:]], 1), None)  # as a loop of somebody else may do
-    with pytest.raises(ValueError, match=r"expected rows that stay in their places.*got reordered rows"):
-        _ = g.trace
+    recording, first = generation.Recording([], 5), torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
+    recording(IDS, SCORES)
+    with pytest.raises(ValueError, match="expected one token for each sequence at each step"):
+        recording(torch.zeros(2, 5, dtype=torch.long), None)
+    recording(first, None)
+    recording(first, SCORES)
+    recording(torch.cat([first[[1, 1]], first[:, -1:]], 1), None)  # rows that change places, as those of beams do
+    with pytest.raises(ValueError, match="expected one token for each sequence at each step"):
+        recording.records([], 5)

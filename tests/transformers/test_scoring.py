@@ -8,8 +8,8 @@ from torch import nn
 
 from tests.transformers.cases import SIZE, VOCABULARY, bert, forward, gpt2, llama, t5, tiny
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
-from torch_boc.transformers import logit_slices, score_tokens, scoring
-from torch_boc.transformers.scoring import check_windows, token_windows
+from torch_boc.transformers import score_tokens, scoring
+from torch_boc.transformers.scoring import causal_model, check_windows, text_logits, token_windows
 
 
 def gemma2():
@@ -61,8 +61,12 @@ class Forgetful(Bare):
 MODELS = [gpt2, llama, gemma2, mamba, openai, jamba]
 
 
-def ids(*shape):
-    return torch.randint(3, VOCABULARY, shape, generator=torch.Generator().manual_seed(5))
+def ids(length):
+    return torch.randint(3, VOCABULARY, (length,), generator=torch.Generator().manual_seed(5)).tolist()
+
+
+def batch(length):
+    return torch.tensor([ids(length)])
 
 
 @pytest.fixture
@@ -73,30 +77,29 @@ def small_pieces(monkeypatch):
 
 
 def collected(model, tokens, **options):
-    """The logits of all slices, whose places come once and in order, and the lengths of the slices."""
-    slices = list(logit_slices(model, tokens, **options))
-    lengths = [piece.logits.shape[1] for piece in slices]
-    assert [piece.start for piece in slices] == [1 + sum(lengths[:i]) for i in range(len(lengths))]
-    assert torch.equal(torch.cat([piece.target for piece in slices], 1), tokens[:, 1:])
-    return torch.cat([piece.logits for piece in slices], 1), lengths
+    """The logits of all places of a text, which come in order, and the lengths of the pieces."""
+    with causal_model(model) as cached:
+        windows = check_windows(options.get("context"), options.get("stride"), model.config)
+        logits, targets = zip(*text_logits(model, [tokens], *windows, cached=cached), strict=True)
+    assert torch.cat(targets).tolist() == tokens[1:]
+    return torch.cat(logits), [len(piece) for piece in logits]
 
 
 @pytest.mark.parametrize("make", MODELS)
 def test_pieces_equal_one_forward_of_each_window(make, small_pieces):
-    model, tokens = make().eval(), ids(2, 30)
-    logits, lengths = collected(model, tokens)
-    assert max(lengths) == 3  # 7 places of one text
-    expected = torch.stack([forward(model, row)[:-1] for row in tokens])
-    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
-    logits, _ = collected(model, ids(1, 50), context=20, stride=8)
-    windows = token_windows([ids(1, 50)[0].tolist()], 20, 8)
+    model, tokens = make().eval(), ids(50)
+    logits, lengths = collected(model, tokens[:30])
+    assert max(lengths) == 7
+    torch.testing.assert_close(logits, forward(model, tokens[:30])[:-1], atol=2e-5, rtol=2e-5)
+    logits, _ = collected(model, tokens, context=20, stride=8)
+    windows = token_windows([tokens], 20, 8)
     expected = torch.cat([forward(model, window)[first - 1 : -1] for window, first in windows])
-    torch.testing.assert_close(logits[0], expected, atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
 
 
 @pytest.mark.parametrize("kind", [Bare, Forgetful])
 def test_models_without_a_cache_read_a_window_at_once(kind, small_pieces):
-    model, tokens = kind(llama()), ids(1, 50)
+    model, tokens = kind(llama()), ids(50)
     logits, lengths = collected(model, tokens, context=20, stride=10)
     expected, _ = collected(model.model, tokens, context=20, stride=10)
     assert max(lengths) == 7
@@ -107,7 +110,7 @@ def test_models_without_a_cache_read_a_window_at_once(kind, small_pieces):
 def test_the_vocabulary_bounds_what_exists_at_a_time(small_pieces):
     model, seen = llama(), []
     model.register_forward_hook(lambda module, args, output: seen.append(tuple(output.logits.shape)))
-    collected(model, ids(1, 60), context=30, stride=10)
+    collected(model, ids(60), context=30, stride=10)
     assert max(shape[1] for shape in seen) == 7
     assert (1, 1, VOCABULARY) in seen  # of the tokens that only carry the context, one row of logits is made
 
@@ -115,7 +118,7 @@ def test_the_vocabulary_bounds_what_exists_at_a_time(small_pieces):
 @pytest.mark.parametrize("make", [llama, mamba])
 @pytest.mark.parametrize("after", [0, 1, 16], ids=["left", "both", "right"])
 def test_padding_does_not_change_the_numbers(make, after, small_pieces):
-    model, texts = make().eval(), [ids(1, n)[0] for n in (9, 4, 1, 14)]
+    model, texts = make().eval(), [torch.tensor(ids(n)) for n in (9, 4, 1, 14)]
     rooms = [(16 - len(text) - min(after, 16 - len(text)), min(after, 16 - len(text))) for text in texts]
     padded, mask = (
         torch.stack([nn.functional.pad(x, room, value=fill) for x, room in zip(rows, rooms, strict=True)])
@@ -133,11 +136,10 @@ def test_padding_does_not_change_the_numbers(make, after, small_pieces):
 
 def test_the_model_is_left_as_it_was():
     model = gpt2().train()
-    first, second = (score_tokens(model, ids(1, 9))[0].numbers["log_probability"][1:] for _ in range(2))
+    first, second = (score_tokens(model, batch(9))[0].numbers["log_probability"][1:] for _ in range(2))
     assert torch.equal(first, second)  # no dropout
-    slices = logit_slices(model, ids(1, 9))
-    next(slices)
-    slices.close()
+    with pytest.raises(ValueError, match="at most 40"):
+        score_tokens(model, batch(9), context=41)
     assert model.training
 
 
@@ -158,14 +160,14 @@ def test_windows_score_every_token_once(sizes, context, stride, before):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: score_tokens(gpt2(), ids(5)), r"integers of shape \(B, T\), got a Tensor \(5,\); one text is"),
-        (lambda: score_tokens(gpt2(), ids(1, 2), attention_mask=torch.ones(1, 3)), "expected attention_mask of shape"),
-        (lambda: score_tokens(gpt2(), ids(1, 2), attention_mask=torch.zeros(1, 2)), "a row with padding alone"),
-        (lambda: score_tokens(gpt2(), ids(1, 2), context=41), "at most 40, the context of the model, got 41"),
+        (lambda: score_tokens(gpt2(), batch(5)[0]), r"integers of shape \(B, T\), got a Tensor \(5,\); use ids"),
+        (lambda: score_tokens(gpt2(), batch(2), attention_mask=torch.ones(1, 3)), "expected attention_mask of shape"),
+        (lambda: score_tokens(gpt2(), batch(2), attention_mask=torch.zeros(1, 2)), "with 1 rows of padding only"),
+        (lambda: score_tokens(gpt2(), batch(2), context=41), "at most 40, the context of the model, got 41"),
         (lambda: check_windows(5, 4, gpt2().config, before=2), "expected a stride from 1 to 3, below the context of 5"),
-        (lambda: score_tokens(bert(), ids(1, 9)), "got BertLMHeadModel, whose predictions change with later tokens"),
-        (lambda: score_tokens(t5(), ids(1, 9)), "got T5ForConditionalGeneration, which has an encoder as well"),
-        (lambda: score_tokens(nn.Linear(2, 2), ids(1, 9)), "expected a causal language model of .*, got Linear"),
+        (lambda: score_tokens(bert(), batch(9)), "got BertLMHeadModel, whose predictions change with later tokens"),
+        (lambda: score_tokens(t5(), batch(9)), "got T5ForConditionalGeneration, which has an encoder as well"),
+        (lambda: score_tokens(nn.Linear(2, 2), batch(9)), "expected a causal language model of .*, got Linear"),
     ],
 )
 def test_what_is_refused(call, message):
@@ -179,8 +181,8 @@ def test_tokens_that_a_model_rules_out_do_not_hide_that_it_is_not_causal():
     for each in (other, model):
         each.get_output_embeddings().register_forward_hook(lambda module, args, found: found + never)
     with pytest.raises(ValueError, match="whose predictions change with later tokens"):
-        score_tokens(other, ids(1, 9))
-    assert score_tokens(model, ids(1, 9))[0].numbers["confidence"][1:].isfinite().all()
+        score_tokens(other, batch(9))
+    assert score_tokens(model, batch(9))[0].numbers["confidence"][1:].isfinite().all()
     model.lm_head.weight.detach()[5] = torch.nan
     with pytest.raises(ValueError, match="expected logits that are numbers, got NaN or infinity from GPT2LMHeadModel"):
-        score_tokens(model, ids(1, 9))
+        score_tokens(model, batch(9))

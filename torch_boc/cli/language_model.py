@@ -110,30 +110,28 @@ def trace(
     import torch
 
     given = sys.stdin.read() if prompt == "-" else prompt
-    for path in (out, table):
-        if path is not None:
-            check_file(path)
+    for path in filter(None, (out, table)):
+        check_file(path)
     with working(f"loading {model}") as tell:
+        from ..language.trace_page import headline
         from ..transformers import BoCGeneration
         from ..transformers.scoring import causal_model, stated_context
 
         network, tokenizer = load_model(model)
         if chat:
-            how = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
-            inputs = tokenizer.apply_chat_template([{"role": "user", "content": given}], **how)
-        else:
-            inputs = tokenizer(given, return_token_type_ids=False, return_tensors="pt")
-        length, context = inputs["input_ids"].shape[1], stated_context(network.config)
-        if not 0 < length < (context or math.inf):
-            most = "" if context is None else f" and at most {context - 1}, the context of the model less one"
-            raise ValueError(f"expected a prompt of at least one token{most}, got {length}")
-        limit = limit if context is None else min(limit, context - length)
+            message = [{"role": "user", "content": given}]
+            given = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+        how = {"add_special_tokens": not chat, "return_token_type_ids": False, "return_tensors": "pt"}
+        inputs = tokenizer(given, **how)
+        length, context = inputs["input_ids"].shape[1], stated_context(network.config) or math.inf
+        if not 0 < length < context:
+            raise ValueError(f"expected a prompt of 1 to {context - 1} tokens, below the model's context, got {length}")
         tell("generating")
         drawn = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature}
         recorder = BoCGeneration(network, tokenizer, prompt=True)
         with causal_model(network), torch.random.fork_rng():  # the state of torch's random numbers is as before
             torch.manual_seed(seed)
-            recorder.generate(**inputs.to(network.device), **drawn, max_new_tokens=limit)
+            recorder.generate(**inputs.to(network.device), **drawn, max_new_tokens=int(min(limit, context - length)))
         found = recorder.trace
         found.save(out)
         paths = [out, *([] if table is None else [str(found.to_parquet(table))])]
@@ -142,7 +140,7 @@ def trace(
         print_json({"classes": found.num_classes, "sequences": rows, "files": paths})
         return
     console = Terminal()
-    console.print(found.headlines()[0], style="bold", soft_wrap=True)
+    console.print(headline(found.sequences[0]), style="bold", soft_wrap=True)
     list_files(paths, console)
 
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.tokens import TOKEN_COLUMNS
-
 UNKNOWN = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet one
-# The characters by which byte-level BPE writes bytes: those that can be seen stand for themselves.
-SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
-HIDDEN = [byte for byte in range(256) if byte not in SEEN]
-BYTES = {chr(byte): byte for byte in SEEN} | {chr(256 + place): byte for place, byte in enumerate(HIDDEN)}
 LONGEST = 4  # bytes of a character in UTF-8, and so the most tokens that one character may be spread over
 
 
@@ -99,11 +92,6 @@ class TokenRecord:
         }
 
 
-def columns_of(records: Sequence[TokenRecord]) -> list[str]:
-    """The names of all numbers of the records: those that every token has, then the others in their order."""
-    return list(dict.fromkeys([*TOKEN_COLUMNS, *(name for record in records for name in record.numbers)]))
-
-
 def clean(text: str) -> str:
     """The text without lone surrogates, which no file can hold."""
     return text.encode("utf-8", "replace").decode()
@@ -142,15 +130,9 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
 
 
 def token_label(tokenizer: Any, token: int) -> str:
-    """What a token is called on its own, such as " the"; bytes that are no character as "⟨E2 80⟩"."""
-    text = _decode(tokenizer, [token])
-    name = tokenizer.convert_ids_to_tokens(token)
-    name = clean(name) if isinstance(name, str) else text
-    if UNKNOWN in text:
-        if found := re.fullmatch("<0x(..)>", name):  # as byte fallback names it
-            return f"⟨{found[1]}⟩"
-        known = all(x in BYTES for x in name)
-        return f"⟨{bytes(BYTES[x] for x in name).hex(' ').upper()}⟩" if known else text
-    if name.startswith("▁") and not text.startswith(" "):  # SentencePiece strips the space at the beginning of a text
-        return f" {text}"
-    return text or name
+    """What a token is called on its own, such as " the"; as its vocabulary names it if it is a part of a character."""
+    text, name = _decode(tokenizer, [token]), clean(str(tokenizer.convert_ids_to_tokens(token)))
+    if UNKNOWN in text or not text:
+        return name
+    # SentencePiece strips the space at the beginning of a text.
+    return f" {text}" if name.startswith("▁") and not text.startswith(" ") else text

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,16 @@ from .._optional import require, require_pyarrow
 from ..data.atomic import check_file, replacing
 from ..data.parquet import ParquetFile
 from ..functional.checks import check_classes
-from .record import TokenRecord, columns_of
-from .trace_page import counts, headline, page, short_page
-
-KNOWN = ("sequence", "position", "is_prompt", "token", "text")
+from ..functional.tokens import TOKEN_COLUMNS
+from .record import TokenRecord
+from .trace_page import counts, page
 
 
 class Trace:
     """The tokens of one or more sequences, each with the numbers of the probe at its place.
 
-    Lost coins, confidence, entropy, rank and log-probability come first, in tables and on the page. The coherence gap
-    and the concentration are in the tables too, but on the page only if they are asked for: with 49,152 classes the gap
-    is 1 - confidence to 99.998 %, and says nothing of its own.
+    The page shows lost coins, confidence, entropy, rank and log-probability. The coherence gap and the concentration
+    are in the tables only: with 49,152 classes the gap is 1 - confidence to 99.998 %, and says nothing of its own.
 
     Args:
         records: one for each sequence.
@@ -54,17 +53,15 @@ class Trace:
     def to_frame(self) -> Any:
         """A pandas table with a row for each token: sequence, position, is_prompt, token, text, and its numbers."""
         pandas = require("pandas", purpose="tables of tokens need")
-        columns: dict[str, list[Any]] = {name: [] for name in (*KNOWN, *columns_of(self.records))}
-        for number, record in enumerate(self.sequences):
-            length = len(record)
-            columns["sequence"] += [number] * length
-            columns["position"] += range(length)
-            columns["is_prompt"] += [place < record.prompt_length for place in range(length)]
-            columns["token"] += record.tokens.tolist()
-            columns["text"] += record.texts
-            for name in [*columns][len(KNOWN) :]:
-                columns[name] += record.column(name).tolist()
-        return pandas.DataFrame(columns)
+        rows = [
+            (number, place, place < record.prompt_length, token, text)
+            for number, record in enumerate(self.sequences)
+            for place, (token, text) in enumerate(zip(record.tokens.tolist(), record.texts, strict=True))
+        ]
+        frame = pandas.DataFrame(rows, columns=["sequence", "position", "is_prompt", "token", "text"])
+        for name in dict.fromkeys([*TOKEN_COLUMNS, *(name for record in self.records for name in record.numbers)]):
+            frame[name] = [x for record in self.records for x in record.column(name).tolist()]
+        return frame
 
     def summary(self) -> Any:
         """A pandas table with a row for each sequence: perplexity, and the means of the numbers.
@@ -74,10 +71,6 @@ class Trace:
         """
         rows = [{"sequence": i, **sequence.summary()} for i, sequence in enumerate(self.sequences)]
         return require("pandas", purpose="tables of tokens need").DataFrame(rows)
-
-    def headlines(self) -> list[str]:
-        """A line for each sequence: how many tokens, perplexity, lost coins, and why it ended."""
-        return [headline(sequence) for sequence in self.sequences]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> Path:
         """Write the table and the likeliest tokens at each place to a Parquet file; returns its path."""
@@ -93,8 +86,7 @@ class Trace:
         """A page in one file: the text with its tokens tinted by a quantity, and the numbers of each token.
 
         Args:
-            quantity: "lost_coins", "confidence", "entropy", "rank", "log_probability" or "gap", or another column of
-                the recorder. The page can switch to others.
+            quantity: "lost_coins", "confidence", "entropy", "rank" or "log_probability". The page can switch.
             title: stands at the top of the page.
         """
         return page(self.sequences, self.num_classes, quantity, title)
@@ -116,4 +108,4 @@ class Trace:
         return f"<Trace: {counts(self.records)}, {self.num_classes:,} classes>"
 
     def _repr_html_(self) -> str:
-        return short_page(self.sequences, self.num_classes)
+        return f"<iframe srcdoc='{escape(self.html())}' style='width: 100%; height: 32em; border: 0'></iframe>"

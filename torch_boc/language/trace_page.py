@@ -1,4 +1,4 @@
-"""A trace as HTML: a page in one file, which loads nothing, and a short form for notebooks."""
+"""A trace as HTML: a page in one file, which loads nothing."""
 
 import math
 import re
@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..report.document import environment
-from ..report.parts import Cell, Table
-from .record import TokenRecord, columns_of
+from .record import TokenRecord
 
 _TEMPLATES = environment(Path(__file__).with_name("templates"))
-NOTEBOOK_TOKENS = 600
-# The means of a sequence that the page has in a table.
-MEANS = ("perplexity", "mean_lost_coins", "median_lost_coins", "mean_confidence", "mean_entropy", "share_of_rank_1")
 
 
 class Scale(NamedTuple):
@@ -24,7 +20,7 @@ class Scale(NamedTuple):
         title: what people call it.
         edges: the 7 values at which the 8 levels of tint meet. They rise if a high value is tinted, and fall if a low
             one is.
-        meaning: a sentence about it, in which {rivals} stands for the number of classes less one.
+        meaning: a sentence about it.
     """
 
     title: str
@@ -55,8 +51,6 @@ _LOST = (
     "how many of its coin flips, one against each other token, the likeliest token is expected to lose. A token that "
     "is as likely adds 0.5, and one that is hardly likely adds next to nothing."
 )
-_MASKED = "how many tokens a filter had removed before; then confidence and gap are of those that were left."
-_GAP = "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says no more."
 _EMITTED = "the logarithm of the probability of the emitted token."
 SCALES = {
     "lost_coins": Scale("lost coins", (0.125, 0.25, 0.5, 1, 2, 4, 8), _LOST),
@@ -64,8 +58,6 @@ SCALES = {
     "entropy": Scale("entropy", (0.1, 0.5, 1, 2, 3, 4, 5), "of all probabilities, in nats."),
     "rank": Scale("rank", (2, 3, 5, 10, 30, 100, 1000), "the place of the emitted token, 1 for the likeliest."),
     "log_probability": Scale("log-probability", (-0.1, -0.5, -1, -2, -4, -6, -9), _EMITTED),
-    "masked": Scale("masked", (1, 3, 10, 100, 1000, 10_000, 100_000), _MASKED),
-    "gap": Scale("coherence gap Δ", (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85), _GAP),
 }
 
 
@@ -80,32 +72,16 @@ def written(value: float) -> str:
 
 def page(sequences: Sequence[TokenRecord], num_classes: int, quantity: str, title: str) -> str:
     """The whole page; see `Trace.html`."""
-    names = [name for name in SCALES if name in columns_of(sequences)]
-    if quantity not in names:
-        raise ValueError(f"expected a quantity among {', '.join(names)}, got {quantity!r}")
-    told = {name for x in sequences for name, column in x.numbers.items() if bool(column.nan_to_num().any())}
-    scales = {name: SCALES[name] for name in names if name == quantity or name in told - {"gap"}}
+    if quantity not in SCALES:
+        raise ValueError(f"expected a quantity among {', '.join(SCALES)}, got {quantity!r}")
     return _TEMPLATES.get_template("trace.html.jinja").render(
         title=title or "How sure the model was, token by token",
         headline=f"{counts(sequences)}, a vocabulary of {num_classes:,} tokens.",
         quantity=quantity,
-        scales=scales,
+        scales=SCALES,
         views=[_view(i, x, quantity) for i, x in enumerate(sequences, start=1)],
-        table=_table(sequences),
-        glossary=[(x.title, x.meaning.replace("{rivals}", f"{num_classes - 1:,}")) for x in scales.values()],
-        data=_script_data(sequences, scales),
-    )
-
-
-def short_page(sequences: Sequence[TokenRecord], num_classes: int) -> str:
-    """The beginning of the text, tinted by lost coins, for a notebook."""
-    views, left = [], NOTEBOOK_TOKENS
-    for i, sequence in enumerate(sequences, start=1):
-        if left > 0:
-            views.append(_view(i, sequence, "lost_coins", left))
-        left -= len(sequence.texts)
-    return _TEMPLATES.get_template("short.html.jinja").render(
-        views=views, scale=SCALES["lost_coins"], more=max(0, -left), num_classes=num_classes
+        glossary=[(x.title, x.meaning) for x in SCALES.values()],
+        data=_script_data(sequences),
     )
 
 
@@ -122,7 +98,9 @@ def headline(sequence: TokenRecord) -> str:
     said = {
         "perplexity": f"perplexity {written(row['perplexity'])}",
         "mean_lost_coins": f"{written(row['mean_lost_coins'])} lost coins on average",
+        "mean_confidence": f"a mean confidence of {written(row['mean_confidence'])}",
         "share_of_rank_1": f"{100 * row['share_of_rank_1']:.0f} % the likeliest",
+        "lowest_log_probability": f"least likely: {visible(row['lowest_text'])} at {row['lowest_position'] + 1}",
     }
     known = [text for name, text in said.items() if not math.isnan(row[name])]
     return ", ".join(
@@ -140,8 +118,8 @@ def visible(label: str) -> str:
     return shown.replace("\n", "↵").replace("\t", "⇥")
 
 
-def _view(number: int, sequence: TokenRecord, quantity: str, most: int | None = None) -> dict[str, Any]:
-    """A sequence as a page shows it: the texts of its tokens with the classes of their elements, at most so many."""
+def _view(number: int, sequence: TokenRecord, quantity: str) -> dict[str, Any]:
+    """A sequence as the page shows it: the texts of its tokens with the classes of their elements."""
     start, pieces = sequence.prompt_length, []
     for text, value in zip(sequence.texts, sequence.column(quantity).tolist(), strict=True):
         level = SCALES[quantity].level(value)
@@ -149,24 +127,12 @@ def _view(number: int, sequence: TokenRecord, quantity: str, most: int | None = 
         unseen = " part" if not text else " line" if not text.strip("\r\n") else ""
         pieces.append((text, f"q{level if level >= 0 else 'n'}{unseen}"))
     prompt = pieces[:start] if sequence.first == 0 else [("".join(sequence.texts[:start]), "")]
-    parts = [("Prompt", "prompt", prompt[:most]), ("Generated" if start else "", "answer", pieces[start:][:most])]
+    parts = [("Prompt", "prompt", prompt), ("Generated" if start else "", "answer", pieces[start:])]
     shown = [part for part in parts if part[2]]
     return {"title": f"Sequence {number}", "headline": headline(sequence), "parts": shown}
 
 
-def _table(sequences: Sequence[TokenRecord]) -> Table:
-    rows = []
-    for number, row in enumerate((sequence.summary() for sequence in sequences), start=1):
-        means = [Cell(written(row[name])) for name in MEANS]
-        place = f"{visible(row['lowest_text'])} at {row['lowest_position'] + 1}" if row["lowest_text"] else ""
-        lowest = Cell(written(row["lowest_log_probability"]), place)
-        rows.append([Cell(str(number), row["finish"]), Cell(f"{row['tokens']:,}"), *means, lowest])
-    caption = "The generated tokens of each sequence: means, and the least likely token."
-    titles = [name.removeprefix("mean_").replace("_", " ") for name in MEANS]
-    return Table(caption, ["sequence", "tokens", *titles, "least likely"], rows)
-
-
-def _script_data(sequences: Sequence[TokenRecord], scales: dict[str, Scale]) -> dict[str, Any]:
+def _script_data(sequences: Sequence[TokenRecord]) -> dict[str, Any]:
     """What the script of the page reads: the scales, each label once, and the numbers of the tokens."""
     labels: dict[int, tuple[int, str]] = {}  # each label and its place, by the id of a token
 
@@ -183,10 +149,10 @@ def _script_data(sequences: Sequence[TokenRecord], scales: dict[str, Scale]) -> 
                 "tokens": list(map(place, sequence.tokens[rows].tolist(), sequence.labels[rows])),
                 "rivals": [list(map(place, *row)) for row in rivals],
                 "chances": [_short(row) for row in sequence.rival_log_probabilities[rows].tolist()],
-                "numbers": {name: _short(numbers[name][rows].tolist()) for name in scales if name in numbers},
+                "numbers": {name: _short(numbers[name][rows].tolist()) for name in SCALES if name in numbers},
             }
         )
-    shown = {name: [scale.title, *scale.edges] for name, scale in scales.items()}
+    shown = {name: [scale.title, *scale.edges] for name, scale in SCALES.items()}
     return {"levels": 8, "scales": shown, "labels": [label for _, label in labels.values()], "sequences": found}
 
 

@@ -7,7 +7,7 @@ except ImportError as error:
 
 from .generation import BoCGeneration
 from .perplexity import evaluate_text
-from .scoring import logit_slices, score_tokens
+from .scoring import score_tokens
 from .trainer import BoCTrainerMetrics, Predictions
 
-__all__ = ["BoCGeneration", "BoCTrainerMetrics", "Predictions", "evaluate_text", "logit_slices", "score_tokens"]
+__all__ = ["BoCGeneration", "BoCTrainerMetrics", "Predictions", "evaluate_text", "score_tokens"]

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-import torch
-
 from .._optional import require
 from ..metrics import BoCMetric
-from .scoring import causal_model, check_windows, token_windows, vocabulary, window_logits
+from .scoring import causal_model, check_windows, text_logits, vocabulary
 
 # The default context for texts of any length. The cache of a longer one can take more memory than the model does.
 USUAL_CONTEXT = 4096
@@ -62,7 +60,7 @@ def evaluate_text(
             model reads on across it.
         context: the most tokens that the model reads together; by default what its config states, but at most 4,096.
             A longer context takes more memory.
-        stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
+        stride: how far a window is from the one before, by default half of the context; see `score_tokens`.
         bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
             the first token of a text is predicted too. If a text is longer than the context, this token stands at the
             head of each of its windows, because models that were trained with it predict badly without it.
@@ -86,11 +84,9 @@ def evaluate_text(
             part = _Sum(classes)
             for document in documents:
                 tokens = part.tokenised(_listed(document, name), tokenizer, name, predicted=bool(before))
-                for window, first in token_windows(tokens, context, stride, before):
-                    batch = torch.tensor([window], device=model.device)
-                    for start, logits in window_logits(model, batch, first, cached=cached):
-                        part.metric.to(logits.device)
-                        part.metric.update(logits[0], batch[0, start : start + logits.shape[1]].to(logits.device))
+                for logits, target in text_logits(model, tokens, context, stride, before, cached=cached):
+                    part.metric.to(logits.device)
+                    part.metric.update(logits, target)
             if whole.metric.update_called:
                 whole.metric.merge_state(part.metric)
             else:

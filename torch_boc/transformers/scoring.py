@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,6 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
 
-# The target of a place that does not count.
-IGNORED = -100
 # At most this many logits exist at a time: 64 MB in float32.
 MOST_LOGITS = 2**24
 # Places whose logits nobody asks for are passed in pieces of at least this many tokens.
@@ -22,66 +20,6 @@ SILENT_PIECE = 512
 # The context of a model whose config does not state one, and the names under which configs do.
 UNSTATED_CONTEXT = 1024
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
-
-
-class LogitSlice(NamedTuple):
-    """The logits of some places of a batch of texts.
-
-    Attributes:
-        start: the place of the first target in the texts.
-        logits: (B, t, V), what the model predicts for the places `start` to `start + t`, from the tokens before each.
-        target: (B, t) in int64, the tokens that stand there; `IGNORED` where a text has ended.
-    """
-
-    start: int
-    logits: Tensor
-    target: Tensor
-
-
-def logit_slices(
-    model: Any,
-    input_ids: Tensor,
-    attention_mask: Tensor | None = None,
-    *,
-    context: int | None = None,
-    stride: int | None = None,
-) -> Iterator[LogitSlice]:
-    """The logits of a causal model at every place of given texts, a few places at a time, in order.
-
-    The logits come from the model's own forward, in evaluation mode. At most about 2^24 of them exist at a time: the
-    text goes through the model in pieces, and a cache carries the earlier tokens. A model without such a cache, or
-    whose cache does not carry all of them (some with a recurrent state), reads a window again for each piece of it, if
-    it can leave out the logits of earlier places (`logits_to_keep`), and otherwise makes the logits of a whole window
-    at once.
-
-    A text that is longer than the context is read in windows, and each token is scored once. The windows hold the ids
-    as they are: a first token such as bos is in the first window alone, and is not repeated at the head of the others,
-    as `evaluate_text` does it.
-
-    Args:
-        model: a causal language model of transformers, or a module with the same forward and a `config`. A short
-            forward checks that later tokens do not change what it predicts, and whether its cache carries the earlier
-            ones.
-        input_ids: (B, T) in int64.
-        attention_mask: (B, T), 0 for tokens that are padding, at either side. They are taken out, so that the places of
-            a text count from its own first token.
-        context: the most tokens that the model reads together; by default what its config states, or 1024.
-        stride: how far a window is from the one before; by default half of the context, so that each token is predicted
-            from at least half a context if the text has so many tokens before it. A smaller stride takes more time.
-
-    Yields:
-        Slices. The first token of a text has no prediction, and is the target of none.
-    """
-    with causal_model(model) as cached:
-        tokens, lengths = left_aligned(input_ids, attention_mask)
-        context, stride = check_windows(context, stride, model.config)
-        ended = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
-        target = tokens.masked_fill(ended, IGNORED)
-        for places, first in token_windows([range(tokens.shape[1])], context, stride):
-            window = tokens[:, places[0] : places[-1] + 1].to(model.device)
-            for place, logits in window_logits(model, window, first, cached=cached):
-                start = places[place]
-                yield LogitSlice(start, logits, target[:, start : start + logits.shape[1]].to(logits.device))
 
 
 def score_tokens(
@@ -95,31 +33,69 @@ def score_tokens(
 ) -> list[TokenRecord]:
     """The numbers of every token of given texts, as if the model had emitted them.
 
-    Memory grows by a fixed number of floats per token, whatever the vocabulary is.
+    The texts go through the model one by one, in evaluation mode, and at most about 2^24 logits exist at a time: a text
+    is read in pieces, and a cache carries the earlier tokens. A model without such a cache, or whose cache does not
+    carry all of them (some with a recurrent state), reads a window again for each piece of it, if it can leave out the
+    logits of earlier places (`logits_to_keep`), and otherwise makes the logits of a whole window at once. What is kept
+    of a token is a fixed number of floats, whatever the vocabulary is.
+
+    A text that is longer than the context is read in windows, and each token is scored once. The windows hold the ids
+    unchanged: a first token such as bos is in the first window only, and is not repeated at the head of the others,
+    as `evaluate_text` does it.
 
     Args:
-        model: as for `logit_slices`.
-        input_ids: (B, T).
-        attention_mask: (B, T), 0 for padding, which is not part of the records.
+        model: a causal language model of transformers, or a module with the same forward and a `config`. A short
+            forward checks that later tokens do not change what it predicts, and whether its cache carries the earlier
+            ones.
+        input_ids: (B, T) in int64.
+        attention_mask: (B, T), 0 for tokens that are padding, at either side. They are not part of the records.
         rivals: how many of the likeliest tokens to keep at each place.
-        context: as for `logit_slices`.
-        stride: as for `logit_slices`.
+        context: the most tokens that the model reads together; by default what its config states, or 1024.
+        stride: how far a window is from the one before; by default half of the context, so that each token is predicted
+            from at least half a context if the text has so many tokens before it. A smaller stride takes more time.
 
     Returns:
         A record for each text. The numbers of its first token are NaN, because nothing precedes it.
     """
-    tokens, lengths = left_aligned(input_ids, attention_mask)
-    missing = torch.full((len(tokens), 1), torch.nan, dtype=torch.float64)
-    no_rivals = torch.full((len(tokens), 1, min(rivals, vocabulary(model))), -1)
-    parts = [[missing] * len(TOKEN_COLUMNS) + [no_rivals, missing.unsqueeze(-1).expand(no_rivals.shape)]]
-    for _, logits, target in logit_slices(model, input_ids, attention_mask, context=context, stride=stride):
-        parts.append([x.cpu() for x in token_numbers(logits, target.clamp_min(0), rivals=rivals)])
-    *columns, others, chances = (torch.cat(column, 1) for column in zip(*parts, strict=True))
+    plain = isinstance(input_ids, Tensor) and not input_ids.is_floating_point()
+    if not plain or input_ids.ndim != 2 or input_ids.numel() == 0:
+        raise ValueError(f"expected input_ids as integers of shape (B, T), got {describe(input_ids)}; use ids[None]")
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids.device)
+    if mask.shape != input_ids.shape or not bool(mask.any(1).all()):
+        got = f"{describe(mask)} with {int((~mask.any(-1)).sum())} rows of padding only"
+        raise ValueError(f"expected attention_mask of shape {tuple(input_ids.shape)}, a token in each row, got {got}")
     records = []
-    for i, n in enumerate(lengths.tolist()):
-        numbers = {name: x[i, :n].double() for name, x in zip(TOKEN_COLUMNS, columns, strict=True)}
-        records.append(TokenRecord(tokens[i, :n].cpu(), numbers, others[i, :n], chances[i, :n].double()))
+    with causal_model(model) as cached:
+        windows = check_windows(context, stride, model.config)
+        for tokens in (row[kept != 0].cpu() for row, kept in zip(input_ids, mask, strict=True)):
+            missing = torch.full((1,), torch.nan, dtype=torch.float64)
+            lists = torch.full((1, min(rivals, vocabulary(model))), -1)
+            parts = [[missing] * len(TOKEN_COLUMNS) + [lists, lists * torch.nan]]
+            for logits, target in text_logits(model, [tokens.tolist()], *windows, cached=cached):
+                parts.append([x.cpu() for x in token_numbers(logits, target, rivals=rivals)])
+            *columns, others, chances = map(torch.cat, zip(*parts, strict=True))
+            numbers = {name: x.double() for name, x in zip(TOKEN_COLUMNS, columns, strict=True)}
+            records.append(TokenRecord(tokens, numbers, others, chances.double()))
     return records
+
+
+def text_logits(
+    model: Any, pieces: Iterable[Sequence[int]], context: int, stride: int, before: Sequence[int] = (), *, cached: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The logits (t, V) of a few places of a text at a time, in order, and the tokens (t,) that stand there.
+
+    Args:
+        model: as `causal_model` leaves it.
+        pieces: the tokens of the text, in one piece or several.
+        context: as `check_windows` returns it, as the stride.
+        stride: see there.
+        before: the tokens at the head of each window.
+        cached: what `causal_model` yields.
+    """
+    for window, first in token_windows(pieces, context, stride, before):
+        tokens = torch.tensor([window], device=model.device)
+        for start, logits in window_logits(model, tokens, first, cached=cached):
+            yield logits[0], tokens[0, start : start + logits.shape[1]].to(logits.device)
 
 
 def token_windows(
@@ -182,19 +158,19 @@ def window_logits(model: Any, tokens: Tensor, first: int, *, cached: bool) -> It
 
     Args:
         model: as `causal_model` leaves it.
-        tokens: (B, n), texts without padding before them.
+        tokens: (1, n), the window.
         first: the first place that is scored, at least 1.
         cached: whether the model's cache carries the tokens from piece to piece.
 
     Yields:
-        The first place of each piece, and the logits (B, t, V) that predict it and those after it.
+        The first place of each piece, and the logits (1, t, V) that predict it and those after it.
     """
     keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-    length = max(1, MOST_LOGITS // (len(tokens) * vocabulary(model)))
+    length = max(1, MOST_LOGITS // vocabulary(model))
     first, end = first - 1, tokens.shape[1] - 1  # the token before a place predicts it, and the last predicts nothing
     pieces = [(at, min(at + length, end)) for at in range(first, end, length)]
     if cached:
-        silent = max(length, SILENT_PIECE // len(tokens)) if keeps else length
+        silent = max(length, SILENT_PIECE) if keeps else length
         pieces = [(at, min(at + silent, first)) for at in range(0, first, silent)] + pieces
     elif not keeps:
         whole = _forward(model, tokens[:, :-1]).logits
@@ -263,25 +239,3 @@ def causal_model(model: Any) -> Iterator[bool]:
         yield cache is not None and alike(one[2:], _forward(model, tokens[:1, 2:], **more).logits[0].float())
     finally:
         model.train(was_training)
-
-
-def left_aligned(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The texts without their padding, each from column 0 on, and their lengths (B,).
-
-    A causal model sees nothing that comes later, so that what fills the end of shorter rows does not matter.
-    """
-    plain = isinstance(input_ids, Tensor) and not input_ids.is_floating_point()
-    if not plain or input_ids.ndim != 2 or input_ids.numel() == 0:
-        got = describe(input_ids)
-        raise ValueError(f"expected input_ids as integers of shape (B, T), got {got}; one text is ids.unsqueeze(0)")
-    if attention_mask is None:
-        return input_ids, input_ids.new_full((len(input_ids),), input_ids.shape[1])
-    if attention_mask.shape != input_ids.shape:
-        shapes = f"{tuple(input_ids.shape)}, as input_ids, got {tuple(attention_mask.shape)}"
-        raise ValueError(f"expected attention_mask of shape {shapes}")
-    present = attention_mask.to(input_ids.device) != 0
-    lengths = present.sum(1)
-    if not bool((lengths > 0).all()):
-        raise ValueError("expected a token in every row, got a row with padding alone; leave it out")
-    order = present.long().sort(dim=1, descending=True, stable=True).indices
-    return input_ids.gather(1, order)[:, : int(lengths.max())], lengths
