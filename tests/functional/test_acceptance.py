@@ -8,7 +8,7 @@ import torch
 from scipy.stats import binom
 
 from torch_boc.functional import augrc, aurc, coverage_at_error
-from torch_boc.functional.acceptance import STARTS, accepted_place, needed_samples
+from torch_boc.functional.acceptance import accepted_place, chain_starts, needed_samples
 from torch_boc.functional.conformal import lower_tail
 
 # The chance of each of 30 places, and the risk there, from the lowest place to the highest.
@@ -48,14 +48,22 @@ def test_the_place_is_that_of_chains_by_their_definition(seed):
     risk = rng.uniform(0, 0.2) * np.sort(rng.uniform(size=30))[::-1] ** 3
     right, wrong = drawn(risk, int(rng.integers(50, 3000)), rng)
     number, bad = (x.flip(0).cumsum(0).flip(0).numpy() for x in (right + wrong, wrong))
-    rejected = binom.cdf(bad, number, 0.05) <= 0.1 / len(STARTS)
+    begins, chance = chain_starts(int(number[0]), 0.05, 0.1)
+    rejected = binom.cdf(bad, number, 0.05) <= chance
     lowest = 30
-    for mistakes in STARTS:
-        starts = [p for p in range(30) if binom.cdf(mistakes, number[p], 0.05) <= 0.1 / len(STARTS)]
+    for mistakes in begins:
+        starts = [p for p in range(30) if binom.cdf(mistakes, number[p], 0.05) <= chance]
         place = max(starts, default=-1)
         while place >= 0 and rejected[place]:
             lowest, place = min(lowest, place), place - 1
     assert accepted_place(right, wrong, 0.05, 0.1) == lowest
+
+
+def test_delta_is_shared_by_chains_that_can_begin():
+    assert [needed_samples(2, 0.01, 0.05 / 3), needed_samples(6, 0.01, 0.05 / 3)] == [773, 1371]
+    assert [len(chain_starts(n, 0.01, 0.05)[0]) for n in (1, 1545, 1546, 2741, 2742)] == [1, 1, 2, 2, 3]
+    for samples, lowest in ((298, 1), (299, 0)):  # all right
+        assert accepted_place(torch.tensor([samples]), torch.tensor([0]), 0.01, 0.05) == lowest
 
 
 @pytest.mark.parametrize(("wrong", "samples", "error"), [(0, 300, 0.01), (7, 2000, 0.01), (4200, 10**6, 0.0045)])

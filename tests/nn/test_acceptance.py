@@ -129,14 +129,14 @@ def test_samples_that_do_not_count_and_rows_that_cannot():
 def test_it_says_what_would_do_if_nothing_can_be_accepted():
     logits, target = samples(100)
     with pytest.warns(
-        match=r"max_error=0\.01 and delta=0\.05: 100 held-out.* at least 408 .* or max_error=0\.\d+ would do"
+        match=r"max_error=0\.01 and delta=0\.05: 100 held-out.* at least 299 .* or max_error=0\.\d+ would do"
     ):
         accepted = Acceptance().calibrate(logits, target).accept(logits)
     assert not accepted.any()
     sure = torch.linspace(9, 5, 300)[:, None] * torch.eye(5)[0]
     accept = Acceptance().calibrate(sure, (torch.arange(300) % 80 == 0).long())
     with pytest.warns(
-        match=r": 300 held-out samples, 4 .*; about \d+00 held-out samples like these or max_error=0\.049"
+        match=r": 300 held-out samples, 4 .*; about \d+00 held-out samples like these or max_error=0\.061"
     ):
         threshold = accept.threshold(0.02)
     assert threshold.score == math.inf

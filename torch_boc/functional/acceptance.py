@@ -10,9 +10,10 @@ is a p-value of the hypothesis that the risk is above `error`. The thresholds ar
 lowest, one after the other, and a chain of tests ends at the first threshold that is not rejected (fixed-sequence
 testing; Angelopoulos and others, 2021, "Learn then test"). The chance that a chain goes beyond the first threshold
 whose risk is too high is that of one test. Because one confident mistake would end a single chain at once, there are
-several, which share the chance of a broken promise. They begin where so many predictions are accepted that 0, 2 and 6
-mistakes are rejected. These begins are ranks among the held-out scores, not thresholds that are fixed beforehand: that
-the promise holds with them is shown by simulations in the tests, not proved.
+several, which share delta. They begin where so many predictions are accepted that 0, 2 and 6 mistakes are rejected; a
+chain whose begin would accept more than half of the held-out samples is left out, so that its share of delta is not
+lost. These begins are ranks among the held-out scores, not thresholds that are fixed beforehand: that the guarantee
+holds with them is shown by simulations (`benchmarks/guarantees.py`), not proved.
 """
 
 from bisect import bisect_left
@@ -43,6 +44,17 @@ def needed_samples(wrong: int, error: float, chance: float) -> int:
     return bisect_left(range(2**40), -chance, key=lambda n: -lower_tail(wrong, n, error))
 
 
+def chain_starts(samples: int, max_error: float, delta: float) -> tuple[list[int], float]:
+    """The numbers of mistakes with which chains begin among so many samples, and the share of delta for each chain.
+
+    >>> chain_starts(299, 0.01, 0.06), chain_starts(3000, 0.01, 0.06)
+    (([0], 0.06), ([0, 2, 6], 0.02))
+    """
+    share = delta / len(STARTS)
+    starts = [k for k in STARTS if k == 0 or 2 * needed_samples(k, max_error, share) <= samples]
+    return starts, delta / len(starts)
+
+
 def accepted_place(right: Tensor, wrong: Tensor, max_error: float, delta: float) -> int:
     """The lowest place at which predictions can be accepted; the number of places if none can be.
 
@@ -60,8 +72,8 @@ def accepted_place(right: Tensor, wrong: Tensor, max_error: float, delta: float)
     (1, 2)
     """
     accepted, mistakes = ((x.flip(-1).cumsum(-1).flip(-1)) for x in (right + wrong, wrong))
-    chance = delta / len(STARTS)
-    starts = {int((accepted >= needed_samples(k, max_error, chance)).sum()) - 1 for k in STARTS}
+    mistakes_at_start, chance = chain_starts(int(accepted[0]), max_error, delta)
+    starts = {int((accepted >= needed_samples(k, max_error, chance)).sum()) - 1 for k in mistakes_at_start}
     # With the same number of mistakes, more accepted predictions never have a larger p-value.
     tested = sorted({*wrong.nonzero().flatten().tolist(), *starts} - {-1}, reverse=True)
     lowest, goes_on = len(right), False
@@ -184,14 +196,15 @@ class AcceptanceThreshold(NamedTuple):
 
 def what_would_do(right: Tensor, wrong: Tensor, max_error: float, delta: float) -> str:
     """How many held-out samples, or which error, it would take to accept some predictions, if nothing is accepted."""
-    samples, chance, remedies = int((right + wrong).sum()), delta / len(STARTS), []
-    if samples < (needed := needed_samples(0, max_error, chance)):
+    samples, remedies = int((right + wrong).sum()), []
+    if samples < (needed := needed_samples(0, max_error, delta)):
         remedies.append(f"at least {needed} held-out samples")
     else:  # with times as many samples, one threshold at least would pass its test
         bad, number = (x.flip(0).cumsum(0) for x in (wrong, right + wrong))
         ends = [*(wrong.flip(0).nonzero().flatten() - 1).clamp_min(0).tolist(), len(wrong) - 1]
         few = [(w, n) for w, n in zip(bad[ends].tolist(), number[ends].tolist(), strict=True) if w < n * max_error]
         for times in (2, 4, 8, 16, 32, 64):
+            chance = chain_starts(times * samples, max_error, delta)[1]
             if any(lower_tail(times * w, times * n, max_error) <= chance for w, n in few):
                 remedies.append(f"about {times * samples} held-out samples like these")
                 break
