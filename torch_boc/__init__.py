@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap, watch
-    from .nn import Acceptance, BoCClassifier, BoCProbe, ConformalTest, DriftMonitor
+    from .nn import Acceptance, BoCClassifier, BoCProbe, ConformalTest, DriftMonitor, RiskMonitor
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ __all__ = [
     "Coins",
     "ConformalTest",
     "DriftMonitor",
+    "RiskMonitor",
     "__version__",
     "bag_of_coins",
     "watch",
@@ -48,7 +49,7 @@ _HOMES = {
     "functional": ("Coins", "bag_of_coins"),
     "inference": ("BoCPredictor",),
     "metrics": ("BoCMetric", "BoCSeparation", "CoherenceGap", "watch"),
-    "nn": ("Acceptance", "BoCClassifier", "BoCProbe", "ConformalTest", "DriftMonitor"),
+    "nn": ("Acceptance", "BoCClassifier", "BoCProbe", "ConformalTest", "DriftMonitor", "RiskMonitor"),
 }
 # The parts of the package are not in `__all__`: `from torch_boc import *` must not replace the `nn` of torch. The last
 # three need a package that may be missing.

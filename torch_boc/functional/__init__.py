@@ -2,7 +2,7 @@
 
 from ..core.coins import Coins
 from .acceptance import AcceptanceThreshold, augrc, aurc, coverage_at_error
-from .betting import place_bets
+from .betting import place_bets, risk_evidence
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import bag_of_coins
 from .columns import restore_evidence, sample_columns
@@ -54,6 +54,7 @@ __all__ = [
     "p_value",
     "place_bets",
     "restore_evidence",
+    "risk_evidence",
     "sample_columns",
     "sample_wins",
     "scores",

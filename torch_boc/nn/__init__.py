@@ -5,6 +5,7 @@ from .acceptance import Acceptance
 from .classifier import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
 from .conformal import ConformalTest
 from .drift import DriftMonitor
+from .risk import RiskMonitor
 
 __all__ = [
     "Acceptance",
@@ -14,5 +15,6 @@ __all__ = [
     "ConformalTest",
     "DriftMonitor",
     "ProbeOutput",
+    "RiskMonitor",
     "find_logits",
 ]
