@@ -39,7 +39,7 @@ def result(run, *args):
     return json.loads(out, parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(("kind", "groups", "error"), [(".parquet", None, "0.15"), (".csv", "prediction", "0.4")])
+@pytest.mark.parametrize(("kind", "groups", "error"), [(".parquet", None, "0.15"), (".csv", "prediction", "0.3")])
 def test_the_rows_are_those_of_the_library(run, files, kind, groups, error):
     options = ("--groups", groups) if groups else ()
     out = f"new/out{kind}"

@@ -11,7 +11,7 @@ from mpmath import mp
 
 from tests import reference
 from tests.functional.cases import as_tensor, over_paths, random_logits
-from torch_boc import kernels
+from torch_boc import ConformalTest, kernels
 from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
     count_places,
@@ -170,6 +170,10 @@ def test_conformal_p_values_are_those_of_crepes():
     found = rank_p_values(look_up_ranks(counts, counts.cumsum(-1), score_place(new, 64)))
     expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], smoothing=False).reshape(-1)
     torch.testing.assert_close(found, torch.from_numpy(expected).double(), rtol=0, atol=1e-12)
+    bins = torch.arange(200) % 3, torch.arange(300) % 3
+    grouped = ConformalTest(num_groups=3).calibrate(scores=held_out, group=bins[0]).test(scores=new, group=bins[1])
+    expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], *(x.numpy() for x in bins), smoothing=False)
+    torch.testing.assert_close(grouped, torch.from_numpy(expected).double().reshape(-1), rtol=0, atol=1e-12)
     place = score_place(new, 64)
     ranks = stream_ranks(look_up_ranks(nothing, nothing, place), place, None, torch.ones_like(place, dtype=torch.bool))
     found = rank_p_values(ranks, torch.from_numpy(np.random.RandomState(7).rand(300)))

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
 from tests.nn.models import saved
-from torch_boc import Acceptance, zoo
+from torch_boc import Acceptance, BoCClassifier, zoo
 from torch_boc.functional import gather, scores
 
 KINDS = {"plain": {}, "by class": {"groups": "prediction", "resolution": 256}}
@@ -51,6 +51,25 @@ def test_samples_at_the_threshold_are_accepted():
     accept = Acceptance().calibrate(logits, (torch.arange(1500) >= 1000).long())
     assert accept.threshold().coverage == pytest.approx(2 / 3)
     assert torch.equal(accept(logits), torch.arange(1500) < 1000)
+
+
+def test_groups_of_the_users_own_are_as_many_separate_acceptances():
+    (logits, target), site = samples(4000), torch.arange(4000) % 3
+    target = torch.where(site == 2, target.flip(0), target)  # a site where the network is no good
+    whole = Acceptance(num_groups=3)
+    for rows in torch.arange(4000).split(900):
+        whole.update(logits[rows], target[rows], group=site[rows])
+    new, new_site = samples(500, seed=2)[0], torch.arange(500) % 5 - 1
+    with pytest.warns(match="in 1 of 3 groups, of which the largest has 1333 held-out"):
+        accepted, threshold = whole.accept(new, 0.1, group=new_site), whole.threshold(0.1)
+    for number in range(2):
+        one = Acceptance(resolution=64).calibrate(logits[site == number], target[site == number])
+        assert torch.equal(accepted[new_site == number], one.accept(new[new_site == number], 0.1))
+        assert [x[number] for x in threshold] == [*one.threshold(0.1)]
+        assert threshold.coverage[number] > 0.1
+    assert not accepted[(new_site < 0) | (new_site > 1)].any()  # unknown, or without a threshold
+    whole.update(logits, target, group=site + 1)
+    assert whole.invalid == 1333
 
 
 COVERED = {"minilm-clinc150": 0.87, "resnet20-cifar10": 0.69, "roberta-agnews": 0.2, "vit-cifar10": 0.21}
@@ -157,6 +176,16 @@ BAD = [
     (lambda: calibrated().accept(LOGITS, max_error=0), r"expected max_error in \(0, 1\), got 0"),
     (lambda: calibrated().accept(LOGITS, delta=1), r"expected delta in \(0, 1\), got 1"),
     (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
+    (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET), "expected group=, an integer from 0 to 1 for each s"),
+    (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET, group=TARGET[:9]), r"expected group of shape \(100,\)"),
+    (lambda: Acceptance(num_groups=5).calibrate(LOGITS, TARGET, group=TARGET - 1), r"are classes, got \d+ other rows"),
+    (lambda: calibrated().accept(LOGITS, group=TARGET), "expected no group, got one; give num_groups="),
+    (lambda: Acceptance(num_groups=0), "expected num_groups of at least 1, got 0"),
+    (lambda: Acceptance("prediction", num_groups=2), "expected groups or num_groups, got 'prediction' and 2"),
+    (
+        lambda: BoCClassifier(torch.nn.Identity(), acceptance=Acceptance(num_groups=2)),
+        "expected acceptance without num_",
+    ),
 ]
 
 

@@ -128,6 +128,27 @@ def test_rows_that_cannot_be_scored_have_no_p_value_and_are_flagged():
         test.threshold(0.05)
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["logits", "scores"])
+def test_groups_of_the_users_own_are_as_many_separate_tests(given):
+    site, new_site = torch.arange(500) % 2, torch.arange(60) % 4 - 1
+    known, z = ({"scores": x.amax(-1)} if given else {"logits": x} for x in (held_out() + site[:, None] * 0.3, new()))
+    whole = ConformalTest(num_groups=2).calibrate(**known, group=site)
+    p, flags = whole.test(**z, group=new_site), whole.flag(**z, alpha=0.1, group=new_site)
+    for number in range(2):
+        rows, here = ({name: x[s == number] for name, x in y.items()} for y, s in ((known, site), (z, new_site)))
+        one = ConformalTest(resolution=64).calibrate(**rows)
+        assert torch.equal(p[new_site == number], one.test(**here))
+        assert torch.equal(flags[new_site == number], one.flag(**here, alpha=0.1))
+        assert whole.threshold(0.1).score[number] == one.threshold(0.1).score
+    unknown = (new_site < 0) | (new_site > 1)
+    assert p[unknown].isnan().all()
+    assert flags[unknown].all()
+    assert whole.discoveries(**z, group=new_site)[unknown].all()
+    monitor = DriftMonitor(whole)
+    monitor.update(**z, group=new_site)
+    assert (monitor.seen, monitor.skipped) == (60 - unknown.sum(), unknown.sum())
+
+
 def test_any_shape_and_class_axis():
     test, z = calibrated(), new(12).reshape(3, 4, 5)
     for call in (test, test.flag, test.discoveries, test.update, ConformalTest().calibrate):

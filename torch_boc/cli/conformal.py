@@ -96,4 +96,5 @@ def load_content(path: str, kind: str, files: Files) -> tuple[Mapping[str, Any],
             remedy = "leave out" if files.probabilities else "add"
             raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
     scoring = Scoring(*content["scoring"])
-    return content, ConformalTest(*scoring[:3], resolution=scoring.resolution, validate_args=False)
+    assert not isinstance(scoring.groups, int)
+    return content, ConformalTest(*scoring[:2], scoring.groups, resolution=scoring.resolution, validate_args=False)

@@ -3,10 +3,13 @@
 import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.precision import accumulator
+from ..core.tally import is_class
+from .checks import check_target
 from .conformal import STRATA, confidence_stratum, score_place
 from .evidence import Evidence, gather
 from .registry import scores
@@ -23,7 +26,7 @@ class Scoring(NamedTuple):
 
     score: str
     temperature: float = 1.0
-    groups: str | None = None
+    groups: str | int | None = None
     resolution: int = 1024
 
     @property
@@ -35,6 +38,8 @@ class Scoring(NamedTuple):
         """The number of groups; 0 if it is not known before the number of classes is."""
         if self.groups == "prediction":
             return num_classes or 0
+        if isinstance(self.groups, int):
+            return self.groups
         return 1 if self.groups is None else len(STRATA) + 1
 
     def impossible_groups(self, num_classes: int) -> int:
@@ -48,7 +53,7 @@ class Placing(NamedTuple):
     Attributes:
         place: the place of the score of each sample, from `score_place`.
         group: the group of each sample, or None if there is one group.
-        valid: which samples count: those whose score is a number.
+        valid: which samples count: those whose score is a number, and whose group is known.
         prediction: the predicted class of each sample, or None if it is not counted.
     """
 
@@ -67,9 +72,11 @@ def check_scoring(scoring: Scoring) -> Scoring:
         raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
     if not (temperature > 0 and math.isfinite(temperature)):
         raise ValueError(f"expected temperature as a positive number, got {temperature}")
-    if name == GIVEN and (temperature, groups) != (1.0, None):
-        raise ValueError(f"expected no temperature and no groups for scores that are given, got {scoring}")
-    if groups not in (None, "prediction", "confidence"):
+    if name == GIVEN and (temperature != 1.0 or isinstance(groups, str)):
+        raise ValueError(f"expected no temperature and no groups by logits for scores that are given, got {scoring}")
+    if isinstance(groups, int) and groups < 1:
+        raise ValueError(f"expected num_groups of at least 1, got {groups}")
+    if not isinstance(groups, int) and groups not in (None, "prediction", "confidence"):
         raise ValueError(f"expected groups as None, 'prediction' or 'confidence', got {groups!r}")
     if not (isinstance(resolution, int) and 1 <= resolution <= FINEST and resolution.bit_count() == 1):
         raise ValueError(f"expected resolution as a power of two from 1 to {FINEST}, got {resolution}")
@@ -104,6 +111,19 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
         ~number.isnan() if counted is None else counted & ~number.isnan(),
         prediction,
     )
+
+
+def join_group(placing: Placing, group: Tensor | None, groups: str | int | None) -> Placing:
+    """The placing with the group of each sample, if groups are given. Samples of an unknown group are not valid."""
+    if not isinstance(groups, int):
+        if group is not None:
+            raise ValueError("expected no group, got one; give num_groups= when you make the object")
+        return placing
+    if group is None:
+        raise ValueError(f"expected group=, an integer from 0 to {groups - 1} for each sample, got none")
+    group = check_target(group, placing.place.shape, "group").to(placing.place)
+    known = is_class(group, groups)
+    return placing._replace(group=torch.where(known, group, 0), valid=placing.valid & known)
 
 
 def _numbers(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:

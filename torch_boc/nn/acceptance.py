@@ -20,7 +20,7 @@ from ..functional.acceptance import (
 from ..functional.checks import check_share
 from ..functional.conformal import place_starts, score_place, threshold_rank
 from ..functional.evidence import Evidence, gather
-from ..functional.screening import Placing
+from ..functional.screening import Placing, join_group
 from .held_out import HeldOut
 
 # The rows of counts of a group: predictions that are right, and wrong, by their own score; wrong ones by the target's.
@@ -46,6 +46,9 @@ class Acceptance(HeldOut):
     Args:
         groups: None, or "prediction": the promise then holds for the predictions of each class, and each class needs
             held-out samples. Of these C promises, up to one in 20 is broken on average at a delta of 0.05.
+        num_groups: in place of `groups`, the number of groups of your own, such as sites, languages or cameras. All
+            methods but `sets` then take `group=`, an integer from 0 on for each sample, and the guarantee holds within
+            each group. Predictions for samples of another group are not accepted.
         num_classes: this and the following arguments are as for `ConformalTest`.
 
     >>> confidence = torch.linspace(0, 6, 2000)
@@ -69,6 +72,7 @@ class Acceptance(HeldOut):
         self,
         groups: str | None = None,
         *,
+        num_groups: int | None = None,
         num_classes: int | None = None,
         resolution: int | None = None,
         dim: int | None = None,
@@ -77,6 +81,7 @@ class Acceptance(HeldOut):
         if groups not in (None, "prediction"):
             raise ValueError(f"expected groups as None or 'prediction', got {groups!r}")
         how: dict[str, Any] = {"num_classes": num_classes, "resolution": resolution, "dim": dim}
+        how["num_groups"] = num_groups
         super().__init__("log_odds", 1.0, groups, validate_args=validate_args, **how)
 
     @property
@@ -92,15 +97,22 @@ class Acceptance(HeldOut):
         """
         return self.counts.view(-1, self.kinds, self.counts.shape[-1])
 
-    def calibrate(self, logits: Tensor, target: Tensor) -> Self:
+    def calibrate(self, logits: Tensor, target: Tensor, *, group: Tensor | None = None) -> Self:
         """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the object.
 
         Raises:
             ValueError: if there is no row, a row has NaN or +inf, or a target is no class.
         """
-        return self._calibrate(logits, target)
+        return self._calibrate(logits, target, group=group)
 
-    def update(self, preds: Tensor | Evidence, target: Tensor | None = None, *, dim: int | None = None) -> None:
+    def update(
+        self,
+        preds: Tensor | Evidence,
+        target: Tensor | None = None,
+        *,
+        dim: int | None = None,
+        group: Tensor | None = None,
+    ) -> None:
         """Add a batch of held-out samples. No value is read back.
 
         Args:
@@ -108,6 +120,8 @@ class Acceptance(HeldOut):
                 that are not `counted` there do not count here.
             target: class indices of shape (N,).
             dim: the class axis of the logits, if it is not that of this object.
+            group: with `num_groups`, the group of each sample, of shape (N,). Rows of other groups are counted in
+                `invalid`.
         """
         self._memory = None
         if isinstance(preds, Tensor) and target is None:
@@ -115,16 +129,19 @@ class Acceptance(HeldOut):
         rows = self.checked(preds, "held-out", dim=dim, target=target)
         evidence = gather(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
         placing, wrong = place_answers(evidence, self.scoring)
+        placing = join_group(placing, group, self.scoring.groups)
         first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
         self._hold_out(placing._replace(group=first + wrong), evidence.counted)
         missed = score_place(target_log_odds(evidence), self.scoring.resolution)
         self.add(Placing(missed, first + MISSED, placing.valid & wrong))
 
-    def forward(self, logits: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """Which predictions are accepted at `max_error=0.01` and `delta=0.05`."""
-        return self.accept(logits)
+        return self.accept(logits, group=group)
 
-    def accept(self, logits: Tensor, max_error: float = 0.01, delta: float = 0.05) -> Tensor:
+    def accept(
+        self, logits: Tensor, max_error: float = 0.01, delta: float = 0.05, *, group: Tensor | None = None
+    ) -> Tensor:
         """Which predictions may go out unseen: booleans of the shape of the logits without the class axis.
 
         With probability at least 1 - `delta` over the draw of the held-out set, at most a share of `max_error` of the
@@ -132,7 +149,7 @@ class Acceptance(HeldOut):
         says what would do. The first call after a calibration reads the counts from the device; later calls read
         nothing.
         """
-        return self.accepted_at(self.place(logits), max_error, delta)
+        return self.accepted_at(self.place(logits, group=group), max_error, delta)
 
     def accepted_at(self, placing: Placing, max_error: float = 0.01, delta: float = 0.05) -> Tensor:
         """Which samples are accepted, of which `place` has said where they are."""

@@ -38,10 +38,10 @@ class ConformalTest(HeldOut):
 
     Calibrate it with samples that the classifier was not trained on: with `calibrate(logits)`, or with `update(batch)`
     for each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 768 KiB, or 48
-    KiB for each class with `groups="prediction"`. It is saved, moved and exported with the module. `merge` adds the
-    counts of another test, and `gathered` those of all processes. Do not put a test that is being calibrated into a
-    module that DistributedDataParallel wraps, because that overwrites the buffers of all processes with those of the
-    first.
+    KiB for each group of `groups="prediction"` and `num_groups`. It is saved, moved and exported with the module.
+    `merge` adds the counts of another test, and `gathered` those of all processes. Do not put a test that is being
+    calibrated into a module that DistributedDataParallel wraps, because that overwrites the buffers of all processes
+    with those of the first.
 
     Args:
         score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values; with "-" before the
@@ -53,10 +53,13 @@ class ConformalTest(HeldOut):
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
             "prediction", the predicted class, or "confidence", about the same confidence. The test is then valid within
             each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.
+        num_groups: in place of `groups`, the number of groups of your own, such as sites, languages or cameras. All
+            methods then take `group=`, an integer from 0 on for each sample. Fix the groups before you see the samples.
+            A sample of another group has no p-value and is flagged.
         num_classes: the number of classes, checked against the logits; by default that of the first batch.
         resolution: the number of places between a number and its double, a power of two. Scores in one place are ties:
             1024 places, the default, separate scores that differ by more than 1/1024 of their value. The default for
-            `groups="prediction"` is 64. `flag` and `threshold` warn if ties leave little to flag.
+            `groups="prediction"` and `num_groups` is 64. `flag` and `threshold` warn if ties leave little to flag.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
         validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
             it comes from `calibrate`, `threshold` or `flag`, so that `update` and `test` never wait for the device.
@@ -82,15 +85,18 @@ class ConformalTest(HeldOut):
         """The number of held-out samples in each group, int64, on the device."""
         return self.counts.sum(-1)
 
-    def calibrate(self, logits: Tensor | None = None, *, scores: Tensor | None = None) -> Self:
+    def calibrate(
+        self, logits: Tensor | None = None, *, scores: Tensor | None = None, group: Tensor | None = None
+    ) -> Self:
         """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the test.
 
         With `scores`, the samples are given by numbers of any shape that are higher for in-distribution samples.
+        `group` is the group of each sample, for a test with `num_groups`.
 
         Raises:
             ValueError: if there is no row, or a row has NaN or +inf.
         """
-        return self._calibrate(logits, scores=scores)
+        return self._calibrate(logits, scores=scores, group=group)
 
     def update(
         self,
@@ -99,6 +105,7 @@ class ConformalTest(HeldOut):
         *,
         dim: int | None = None,
         scores: Tensor | None = None,
+        group: Tensor | None = None,
     ) -> None:
         """Add a batch of held-out samples. No value is read back.
 
@@ -107,8 +114,10 @@ class ConformalTest(HeldOut):
             counted: booleans, which samples count; by default all, or those that the evidence counts.
             dim: the class axis of the logits, if it is not that of the test.
             scores: in place of logits, the scores of any detector, of any shape; higher = more in-distribution.
+            group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
+                axis. Rows of other groups are counted in `invalid`.
         """
-        placing = self.place(preds, "held-out", dim=dim, scores=scores)
+        placing = self.place(preds, "held-out", dim=dim, scores=scores, group=group)
         if counted is None:
             counted = preds.counted if isinstance(preds, Evidence) else None
         else:
@@ -116,15 +125,16 @@ class ConformalTest(HeldOut):
             placing = placing._replace(valid=placing.valid & counted)
         self._hold_out(placing, counted)
 
-    def forward(self, logits: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
-        return self.test(logits)
+        return self.test(logits, group=group)
 
     def test(
         self,
         logits: Tensor | None = None,
         *,
         scores: Tensor | None = None,
+        group: Tensor | None = None,
         smoothed: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
@@ -133,14 +143,16 @@ class ConformalTest(HeldOut):
         Args:
             logits: the samples to test.
             scores: in place of logits, their scores, if the held-out samples were given by scores.
+            group: the group of each sample, for a test with `num_groups`.
             smoothed: by default, ties count against a small p-value, and the same sample always has the same p-value.
                 Smoothed p-values break ties by chance and are uniform for in-distribution samples.
             generator: where the chance of smoothed p-values comes from; by default torch's own generator.
 
         Returns:
-            float64 (float32 on MPS); NaN for rows with NaN or +inf.
+            float64 (float32 on MPS); NaN for rows with NaN or +inf, or of an unknown group.
         """
-        return self.p_values_at(self.place(logits, scores=scores), smoothed=smoothed, generator=generator)
+        placing = self.place(logits, scores=scores, group=group)
+        return self.p_values_at(placing, smoothed=smoothed, generator=generator)
 
     def flag(
         self,
@@ -149,20 +161,31 @@ class ConformalTest(HeldOut):
         *,
         delta: float | None = None,
         scores: Tensor | None = None,
+        group: Tensor | None = None,
     ) -> Tensor:
-        """Which samples a person should look at: those with a p-value of at most `alpha`, and rows with NaN or +inf.
+        """Which samples a person should look at: those with a p-value of at most `alpha`, and those without one.
 
         The expected share of flagged in-distribution samples is at most `alpha`. With `delta=0.01`, the share
         itself is at most `alpha` for 99 of 100 sets of held-out samples. With groups, this holds for each
         group by itself, not for all at once. The first call after a calibration reads the number of held-out samples
         from the device; later calls read nothing.
         """
-        placing, (level, _) = self.place(logits, scores=scores), self._level(check_share("alpha", alpha), delta)
+        placing, (level, _) = (
+            self.place(logits, scores=scores, group=group),
+            self._level(check_share("alpha", alpha), delta),
+        )
         if isinstance(level, Tensor):
             level = level[0] if placing.group is None else level[placing.group]
         return ~(self.p_values_at(placing) > level)
 
-    def discoveries(self, logits: Tensor | None = None, fdr: float = 0.1, *, scores: Tensor | None = None) -> Tensor:
+    def discoveries(
+        self,
+        logits: Tensor | None = None,
+        fdr: float = 0.1,
+        *,
+        scores: Tensor | None = None,
+        group: Tensor | None = None,
+    ) -> Tensor:
         """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
 
         This is the procedure of Benjamini and Hochberg on the conservative p-values of the whole batch. To find k among
@@ -170,7 +193,7 @@ class ConformalTest(HeldOut):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        placing = self.place(logits, scores=scores)
+        placing = self.place(logits, scores=scores, group=group)
         if not torch.compiler.is_compiling():
             self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
         groups, places = self.counts.shape

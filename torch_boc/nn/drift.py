@@ -162,7 +162,12 @@ class DriftMonitor(Described):
         return Dependence(correlation, error)
 
     def update(
-        self, logits: Tensor | Evidence | None = None, *, dim: int | None = None, scores: Tensor | None = None
+        self,
+        logits: Tensor | Evidence | None = None,
+        *,
+        dim: int | None = None,
+        scores: Tensor | None = None,
+        group: Tensor | None = None,
     ) -> Tensor:
         """Add the next samples of the stream. No value is read back.
 
@@ -171,6 +176,7 @@ class DriftMonitor(Described):
                 bet is placed on rows with NaN or +inf; they are counted in `skipped`.
             dim: the class axis, if it is not that of the test.
             scores: in place of logits, the scores of the samples, if the test was given scores.
+            group: the group of each sample, for a test with `num_groups`.
 
         Returns:
             The evidence after each sample, with one axis.
@@ -179,7 +185,7 @@ class DriftMonitor(Described):
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
-        placing = self.own.place(logits, dim=dim, scores=scores)
+        placing = self.own.place(logits, dim=dim, scores=scores, group=group)
         index = self.seen + placing.valid.reshape(-1).cumsum(0) - 1
         uniform = seeded_uniforms(self.seed, index)
         ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]

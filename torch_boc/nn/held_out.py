@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..functional.checks import FirstBatch, bare, check_classes, classes_last
 from ..functional.conformal import num_places, score_place
 from ..functional.evidence import Evidence
-from ..functional.screening import GIVEN, Placing, Scoring, check_scoring, place_samples
+from ..functional.screening import GIVEN, Placing, Scoring, check_scoring, join_group, place_samples
 
 
 class Described(nn.Module):
@@ -81,14 +81,18 @@ class HeldOut(Described):
         temperature: float = 1.0,
         groups: str | None = None,
         *,
+        num_groups: int | None = None,
         num_classes: int | None = None,
         resolution: int | None = None,
         dim: int | None = None,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
-        fine = resolution if resolution is not None else 64 if groups == "prediction" else 1024
-        self.scoring = check_scoring(Scoring(score, float(temperature), groups, fine))
+        if groups is not None and num_groups is not None:
+            raise ValueError(f"expected groups or num_groups, got {groups!r} and {num_groups}")
+        by: str | int | None = groups if num_groups is None else num_groups
+        fine = resolution if resolution is not None else 1024 if by in (None, "confidence") else 64
+        self.scoring = check_scoring(Scoring(score, float(temperature), by, fine))
         self.dim, self.validate_args = dim, validate_args
         self._given_classes = None if num_classes is None else check_classes(num_classes)
         self._start(torch.device("cpu"), self._given_classes)
@@ -188,28 +192,32 @@ class HeldOut(Described):
         *,
         dim: int | None = None,
         scores: Tensor | None = None,
+        group: Tensor | None = None,
     ) -> Placing:
         """Where the samples of a batch are; raises if they cannot be compared with the held-out ones, as `checked`."""
         if (preds is None) == (scores is None):
             raise ValueError(f"expected logits or scores, got {'neither' if scores is None else 'both'}")
-        given, plain = self.scoring.name == GIVEN, self.scoring[1:3] == (1.0, None)
+        given = self.scoring.name == GIVEN
+        plain = self.scoring.temperature == 1.0 and not isinstance(self.scoring.groups, str)
         if scores is not None and plain and not given and kind == "held-out" and self._rows == 0:
             self.scoring, given = self.scoring._replace(score=GIVEN), True  # the first batch decides
         if given != (scores is not None):
             expected, got = ("scores", "logits") if given else ("logits", "scores")
             raise ValueError(
                 f"expected {expected} for a test with {self.scoring}, got {got}; a test is given either all of its "
-                "life, and one that is given scores has no groups and no temperature"
+                "life, and one that is given scores has no groups by logits and no temperature"
             )
         if scores is None:
-            return place_samples(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]
+            placing = place_samples(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]
+            return join_group(placing, group, self.scoring.groups)
         if not isinstance(scores, Tensor) or not scores.is_floating_point():
             got = getattr(scores, "dtype", type(scores).__name__)
             raise TypeError(f"expected scores as a floating-point tensor, got {got}")
         self._check_place(kind, scores.device)
         number = bare(scores)
         number = -number if self.scoring.score.startswith("-") else number
-        return Placing(score_place(number, self.scoring.resolution), None, ~number.isnan())
+        placing = Placing(score_place(number, self.scoring.resolution), None, ~number.isnan())
+        return join_group(placing, group, self.scoring.groups)
 
     def checked(
         self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
