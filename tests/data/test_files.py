@@ -103,11 +103,37 @@ def test_folders_patterns_and_uris(tmp_path, monkeypatch, source):
     assert torch.equal(data.target, target[expected])
 
 
-def test_files_of_a_folder_that_differ(tmp_path):
+DIFFERENT = {
+    "fewer columns": (lambda x, y: logit_table(x), "'target' has one number a row, got none"),
+    "more classes": (lambda x, y: logit_table(torch.hstack([x, x[:, :1]]), y), "'logit_5' has none, got one num"),
+    "other kinds": (
+        lambda x, y: logit_table(x).append_column("target", [[f"{i}" for i in y]]),
+        "'target' .*, got text",
+    ),
+}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("make", "message"), DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_files_of_a_folder_that_differ(tmp_path, make, message, first):
+    """The further classes of a later file were dropped, so that half of the predictions were wrong in silence."""
     folder = write_parts(tmp_path / "parts", logit_table(*some_samples(100)))
-    parquet.write_table(logit_table(some_samples(9)[0]), folder / "part-9.parquet")
-    with pytest.raises(ValueError, match=r"part-9\.parquet: expected .* of .*part-0\.parquet, got none for 'target'"):
+    parquet.write_table(make(*some_samples(9)), folder / ("a.parquet" if first else "z.parquet"))
+    message = "" if first else message
+    with pytest.raises(ValueError, match=rf"\.parquet: expected the columns of .*\.parquet, where {message}"):
         read_logits(folder)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (4, 3)])
+def test_lists_of_another_length_in_a_later_file(tmp_path, sizes):
+    for number, size in enumerate(sizes):
+        parquet.write_table(logit_table(some_samples(9, classes=size)[0], lists=True), tmp_path / f"{number}.parquet")
+    with pytest.raises(ValueError, match=f"expected {sizes[0]} logits, as in the first row, got {sizes[1]} in row 9"):
+        read_logits(tmp_path)
+
+
+def test_a_folder_with_a_damaged_file(tmp_path):
+    folder = write_parts(tmp_path / "parts", logit_table(*some_samples(100)))
     (folder / "part-9.parquet").write_bytes(b"noise")
     with pytest.raises(ValueError, match=r"part-9\.parquet: expected a whole \.parquet file, got one that seems dam"):
         read_logits(folder)
@@ -248,6 +274,41 @@ def test_names_that_do_not_fit(tmp_path, classes):
     np.savez(tmp_path / "a.npz", **GOOD)
     with pytest.raises(ValueError, match=r"two different names of classes|2 classes, one for each name, got 3"):
         read_logits(tmp_path / "a.npz", classes=classes)
+
+
+NUMBERED = {
+    "from 1 on": (["1", "2", "3"], [1, 2, 3, 1, -100], [0, 1, 2, 0, -100]),
+    "in another order": (["2", "0", "1"], [0, 1, 2, 2, 0], [1, 2, 0, 0, 1]),
+    "indices": (["0", "1", "2"], [2, 1, 0, -100, 2], [2, 1, 0, -100, 2]),
+    "some are indices": (["0", "1", "many"], [2, 1, 0, -100, 2], [2, 1, 0, -100, 2]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "U4"])
+@pytest.mark.parametrize(("classes", "target", "expected"), NUMBERED.values(), ids=NUMBERED.keys())
+def test_names_of_classes_that_are_numbers(tmp_path, classes, target, expected, dtype):
+    """Targets 1 and 2 of the classes 1, 2 and 3 were taken for indices, so that no prediction was correct."""
+    if dtype == "U4":
+        target = [*map(str, target)] if "many" not in classes and -100 not in target else ["1"] * 5
+        expected = [classes.index(x) for x in target]
+    np.savez(tmp_path / "a.npz", logits=LOGITS[:5], target=np.array(target, dtype))
+    (block,) = LogitReader(tmp_path / "a.npz", classes=classes)
+    assert block.target.tolist() == expected
+
+
+@pytest.mark.parametrize("classes", [["1", "2", "3"], ["1", "2", "many"], ["01", "02", "03"]])
+def test_numbers_that_may_be_names_or_indices_are_refused(tmp_path, classes):
+    np.savez(tmp_path / "a.npz", logits=LOGITS[:2], target=np.array([1, 0]))
+    with pytest.raises(
+        ValueError, match=r"expected class indices or known names of classes as targets, got '[01]' in row"
+    ):
+        read_logits(tmp_path / "a.npz", classes=classes)
+
+
+def test_the_targets_of_a_predictor_are_indices(tmp_path):
+    logits, target = some_samples(300)
+    parquet.write_table(column_table(logits, target), tmp_path / "a.parquet")
+    assert torch.equal(read_logits(tmp_path / "a.parquet", classes=["5", "4", "3", "2", "1"]).target, target)
 
 
 def npz(**arrays):

@@ -84,7 +84,7 @@ class LogitReader:
         name: the name of the set in tables and messages; by default the name of the file without its ending.
         from_probabilities: whether the file holds probabilities in place of logits; see `read_logits`.
         classes: names of the classes in their order. Columns of a table may have these names, and targets may be names
-            instead of numbers.
+            instead of indices. If the names are whole numbers, such as 1 to 3, all targets are names.
         targets: whether the targets are used. Otherwise they are not checked, and are among the notes.
 
     Raises:
@@ -175,6 +175,9 @@ class LogitReader:
             with sets.naming(printable(self._path)):
                 start, parts = int(index[0]), [batch[name] for name in self._logits]
                 logits = sets.floating(parts[0] if parts[0].ndim == 2 else torch.hstack([x[:, None] for x in parts]))
+                if logits.shape[1] != self.num_classes:
+                    got = f"{logits.shape[1]} in row {start}"
+                    raise ValueError(f"expected {self.num_classes} logits, as in the first row, got {got}")
                 logits = sets.logarithms(logits, start) if self.from_probabilities else logits
                 if number == 0:
                     sets.refuse_probabilities(logits)
@@ -253,7 +256,12 @@ class LogitReader:
             return None
         values, places = batch[self._target], {name: i for i, name in enumerate(self.classes or ())}
         if isinstance(values, Tensor):
-            return sets.class_indices(values)
+            values, numbers = sets.class_indices(values), [x for x in places if re.fullmatch(r"-?\d+", x)]
+            if not self._logits or all(places[x] == int(x) for x in numbers):  # a predictor has written indices
+                return values
+            # Names that are numbers decide. If only some are, an index could be taken for a name.
+            places = {**places, str(IGNORED_CLASS): IGNORED_CLASS} if len(numbers) == len(places) else {}
+            values = [*map(str, values.tolist())]
         if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in places]:
             raise ContentError(
                 f"expected class indices or known names of classes as targets, got {unknown[0]}; {NAMING}"
@@ -338,25 +346,27 @@ def _find(source: str) -> Mapping[str, Callable[[], Any]]:
 
     Files and folders whose names begin with a dot or an underscore are left out, as unfinished files have such names.
     """
-    fs, path = require_pyarrow().fs, Path(source).expanduser()
+    path = Path(source).expanduser().absolute()
+    opened: Callable[[str], Any] = partial(open, mode="rb")  # Arrow would refuse a path that is not UTF-8
     if "://" in source:
+        fs = require_pyarrow().fs
         try:
             system, base = fs.FileSystem.from_uri(source)
         except ValueError as error:
             raise ContentError(f"expected a URI that Arrow can read, such as s3://bucket/folder: {error}") from None
+        start, inside = len(base.rstrip("/")), fs.FileSelector(base, recursive=True, allow_not_found=True)
+        files = system.get_file_info([base] if system.get_file_info(base).is_file else inside)
+        found = [x.path for x in files if x.is_file and not re.search(r"/[._]", x.path[start:])]
+        opened = system.open_input_file
+    elif path.is_dir():
+        names = glob("**/*.parquet", root_dir=path, recursive=True)  # noqa: PTH207
+        found = [str(path / x) for x in names if not re.search(r"(^|[/\\])_", x) and (path / x).is_file()]
     else:
-        system, base = fs.LocalFileSystem(), path.absolute().as_posix()
-    if "://" not in source and not path.is_dir():
-        found = sorted(glob(base))  # noqa: PTH207
-    elif system.get_file_info(base).is_file:
-        found = [base]
-    else:
-        inside = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
-        found = sorted(x.path for x in inside if x.is_file and not re.search(r"/[._]", x.path[len(base.rstrip("/")) :]))
-    found = [name for name in found if name.endswith(".parquet")]
+        found = glob(str(path))  # noqa: PTH207
+    found = sorted(name for name in found if name.endswith(".parquet"))
     if not found:
         raise FileNotFoundError(f"{printable(source)}: expected Parquet files, got none")
-    return {name: partial(system.open_input_file, name) for name in found}
+    return {name: partial(opened, name) for name in found}
 
 
 def _read_numpy(path: Path) -> Arrays:

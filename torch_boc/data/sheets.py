@@ -91,15 +91,17 @@ class ParquetSheet:
     """
 
     def __init__(self, files: Mapping[str, Callable[[], Any]]) -> None:
-        self._files, self.rows, schemas = files, 0, []
+        self._files, self.rows, self.kinds = files, 0, dict[str, str]()
         for path, opened in files.items():
             with reading(path), opened() as stream, require_pyarrow().parquet.ParquetFile(stream) as file:
                 self.rows += file.metadata.num_rows
-                schemas.append(file.schema_arrow)
-        self.kinds = column_kinds(schemas[0])
-        for path, schema in zip(files, schemas, strict=True):
-            if missing := {*self.kinds} - {*schema.names}:
-                raise FileError(f"{path}: expected the columns of {next(iter(files))}, got none for {min(missing)!r}")
+                kinds = column_kinds(file.schema_arrow)
+                self.kinds = self.kinds or kinds
+                if differing := [x for x in {**self.kinds, **kinds} if kinds.get(x) != self.kinds.get(x)]:
+                    expected, got = (x.get(differing[0], "none") for x in (self.kinds, kinds))
+                    raise ContentError(
+                        f"expected the columns of {next(iter(files))}, where {differing[0]!r} has {expected}, got {got}"
+                    )
 
     def batches(self, names: Sequence[str], size: int) -> Iterator[Batch]:
         """See `Arrays`."""
