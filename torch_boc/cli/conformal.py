@@ -1,12 +1,15 @@
 """The conformal test of a command line: calibrated on held-out logits, or read from a file."""
 
-from collections.abc import Mapping
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from ..data.atomic import printable, replacing
+from ..data.atomic import printable, write
 from ..data.files import LogitReader
 from ..data.sets import LogitSet, naming
 from ..evaluation.samples import LOST
@@ -43,8 +46,9 @@ class Ready(NamedTuple):
     def save(self, path: str, kind: str, files: Files, **content: Any) -> None:
         """Write tensors and plain values, with what `load_content` needs to know. The file is replaced as a whole."""
         content |= {"kind": kind, "name": self.name, "probabilities": files.probabilities}
-        with replacing(path) as temporary:
-            torch.save({**content, "scoring": tuple(self.test.scoring)}, temporary)
+        memory = io.BytesIO()  # torch.save itself does not say that a disk is full
+        torch.save({**content, "scoring": tuple(self.test.scoring)}, memory)
+        write(path, memory.getvalue())
 
 
 def ready_test(files: Files, calibration: str | None, kept: str | None, **how: Any) -> Ready:
@@ -57,12 +61,12 @@ def ready_test(files: Files, calibration: str | None, kept: str | None, **how: A
         if given:
             name = next(iter(given))
             raise ValueError(f"expected --{name} with --calibration, got it with --test, whose file decides it")
-        content, test = load_content(kept, KIND, files)
-        test.load_state_dict(content["test"])
-        accept = None if content["accept"] is None else _acceptance(test)
-        if accept is not None:
-            accept.load_state_dict(content["accept"])
-        return Ready(test, accept, printable(content["name"]))
+        with loading(kept, KIND, files) as (content, test):
+            test.load_state_dict(content["test"])
+            accept = None if content["accept"] is None else _acceptance(test)
+            if accept is not None:
+                accept.load_state_dict(content["accept"])
+            return Ready(test, accept, printable(content["name"]))
     test = ConformalTest(**{"score": SCORE} | given, validate_args=False)
     if files.probabilities and test.scoring.score in LOST:
         raise ValueError(
@@ -79,22 +83,37 @@ def _acceptance(test: ConformalTest) -> Acceptance:
     return Acceptance("prediction" if test.scoring.groups == "prediction" else None)
 
 
-def load_content(path: str, kind: str, files: Files) -> tuple[Mapping[str, Any], ConformalTest]:
-    """The content of a file that `Ready.save` wrote, and its test before it is calibrated. No code of it is run."""
+@contextmanager
+def loading(path: str, kind: str, files: Files) -> Iterator[tuple[Mapping[str, Any], ConformalTest]]:
+    """The content of a file that `Ready.save` wrote, and its test before it is calibrated. No code of it is run.
+
+    A part that is missing or damaged, also as the block finds it, is an error that names the file.
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{printable(path)}: no such file")
     with naming(printable(path)):
         try:
-            content = torch.load(path, weights_only=True, map_location="cpu")
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+            content = {} if damaged else torch.load(path, weights_only=True, map_location="cpu")
             found = content.get("kind")
         except Exception as error:  # torch raises all kinds of errors on files that it does not know
             raise ValueError("expected a file that torch-boc has written, got something else") from error
+        if damaged is not None:
+            raise ValueError(f"expected a whole file, got one that is damaged in {damaged}; make it again")
         if found != kind:
             raise ValueError(f"expected a {kind}, got {found!r}")
-        if content["probabilities"] != files.probabilities:
-            expected, got = ("logits", "probabilities") if files.probabilities else ("probabilities", "logits")
-            remedy = "leave out" if files.probabilities else "add"
-            raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
-    scoring = Scoring(*content["scoring"])
-    assert not isinstance(scoring.groups, int)
-    return content, ConformalTest(*scoring[:2], scoring.groups, resolution=scoring.resolution, validate_args=False)
+        try:
+            if content["probabilities"] != files.probabilities:
+                expected, got = ("logits", "probabilities") if files.probabilities else ("probabilities", "logits")
+                remedy = "leave out" if files.probabilities else "add"
+                raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
+            scoring = Scoring(*content["scoring"])
+            assert not isinstance(scoring.groups, int)
+            how: dict[str, Any] = {"resolution": scoring.resolution, "validate_args": False}
+            yield content, ConformalTest(*scoring[:2], scoring.groups, **how)
+        except ValueError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ValueError(f"expected a whole file, got one with missing or damaged parts ({reason})") from error

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..data.atomic import printable
 from ..data.sets import logarithms, naming, refuse_probabilities
 from ..nn import DriftMonitor
-from .conformal import Ready, load_content
+from .conformal import Ready, loading
 from .inputs import Files
 from .output import Terminal, print_json, say
 
@@ -58,11 +58,16 @@ class Stream:
             self.ready, self.monitor = ready, DriftMonitor(ready.test, **limits)
             self.save()
             return
-        content, test = load_content(self.path, KIND, self.files)
-        self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
-        self.monitor.load_state_dict(content["state"])
-        begun: Any = self.monitor.conformal_test
-        self.ready, self.taken = Ready(begun, None, printable(content["name"])), dict(content["taken"])
+        with loading(self.path, KIND, self.files) as (content, test):
+            self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
+            self.monitor.load_state_dict(content["state"])
+            begun: Any = self.monitor.conformal_test
+            self.ready, self.taken = Ready(begun, None, printable(content["name"])), dict(content["taken"])
+            if (
+                sum(self.taken.values()) != int(self.monitor.seen + self.monitor.skipped)
+                or min(self.taken.values(), default=0) < 0
+            ):
+                raise ValueError("expected a state whose counts add up, got a damaged one; delete it to begin again")
         new = begun if ready is None else ready.test
         same = new.scoring == begun.scoring and torch.equal(new.counts, begun.counts)
         if not same or any(value is not None and value != content[name] for name, value in limits.items()):

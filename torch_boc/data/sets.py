@@ -213,8 +213,8 @@ def naming(name: str) -> Iterator[None]:
     """Puts the name of the set in front of the message of an error."""
     try:
         yield
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
+    except (TypeError, ValueError) as error:  # of classes that may need other arguments, such as UnicodeDecodeError
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
 
 
 def printable_keys(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,11 +80,6 @@ class ConformalTest(HeldOut):
     tensor(1.1631, dtype=torch.float64)
     """
 
-    @property
-    def samples(self) -> Tensor:
-        """The number of held-out samples in each group, int64, on the device."""
-        return self.counts.sum(-1)
-
     def calibrate(
         self, logits: Tensor | None = None, *, scores: Tensor | None = None, group: Tensor | None = None
     ) -> Self:

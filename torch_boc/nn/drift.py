@@ -277,6 +277,20 @@ class DriftMonitor(Described):
         pairs = torch.tensor([math.nan, 0, 0, 0, 0], dtype=torch.float64)
         return {**empty_capital()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
 
+    def adds_up(self) -> bool:
+        """Whether the samples, the alarm and the evidence can belong to one stream."""
+        if type(self.seen) is not Tensor:  # a fake tensor has no values
+            return True
+        seen, skipped, at, began = (int(x) for x in (self.seen, self.skipped, self.alarm_at, self.began))
+        counts = [0, began, at, seen, seen + skipped]
+        states = [x for name, x in self.named_buffers(recurse=False) if name != "pairs"]
+        whole = counts == sorted(counts) and (at > 0) == bool(self.alarm) and bool(self.evidence <= self.peak)
+        whole &= not any(bool(x.isnan().any()) for x in states)
+        if self.own is None or self.conformal_test is None or not whole:
+            return whole
+        joined = self.own.counts - self.conformal_test.counts
+        return bool((joined >= 0).all()) and int(joined.sum()) <= seen
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype."""
         super()._apply(moves_only(fn), recurse)

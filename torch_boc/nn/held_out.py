@@ -17,6 +17,14 @@ from ..functional.screening import GIVEN, Placing, Scoring, check_scoring, join_
 class Described(nn.Module):
     """A module whose state says what it was made with. It refuses the state of one with other `settings`."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_post_hook(_refuse_damaged)
+
+    def adds_up(self) -> bool:
+        """Whether the numbers of the state can belong to each other; it reads from the device."""
+        raise NotImplementedError
+
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that give the state its meaning."""
@@ -30,8 +38,9 @@ class Described(nn.Module):
         """Nothing: the settings were compared before the buffers were loaded."""
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state = state_dict.get(f"{prefix}_extra_state")
-        if state is not None and (saved := json.loads(bytes(state.tolist()))) != self.settings:
+        key = f"{prefix}_extra_state"
+        saved = {} if state_dict.get(key) is None else json.loads(bytes(state_dict[key].tolist()))
+        if key in state_dict and saved != self.settings:
             own, expected, got = type(self).__name__, _listed(self.settings), _listed(saved)
             raise ValueError(
                 f"expected the state of a {own} with {expected}, got that of one with {got}; "
@@ -46,6 +55,13 @@ class Described(nn.Module):
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
         return _listed(self.settings)
+
+
+def _refuse_damaged(module: Described, keys: Any) -> None:
+    """Raise if a state that was loaded cannot be that of any samples; torch itself raises if it has missing parts."""
+    if not keys.missing_keys and not module.adds_up():
+        kind = type(module).__name__
+        raise ValueError(f"expected the state of a {kind} whose counts add up, got a damaged one; make it again")
 
 
 def _listed(settings: dict[str, Any]) -> str:
@@ -96,6 +112,11 @@ class HeldOut(Described):
         self.dim, self.validate_args = dim, validate_args
         self._given_classes = None if num_classes is None else check_classes(num_classes)
         self._start(torch.device("cpu"), self._given_classes)
+
+    @property
+    def samples(self) -> Tensor:
+        """The number of held-out samples in each group, int64, on the device."""
+        return self.counts.sum(-1)
 
     @property
     def calibrated(self) -> bool:
@@ -297,6 +318,18 @@ class HeldOut(Described):
     def settings(self) -> dict[str, Any]:
         """How samples are scored and compared."""
         return self.scoring._asdict()
+
+    def adds_up(self) -> bool:
+        """Whether no count is negative, and each sample has a place and, unless its score was given, a class."""
+        if type(self.counts) is not Tensor:  # a fake tensor has no values
+            return True
+        groups, classes = self.samples, self.classes
+        if self.scoring.groups != "prediction":
+            groups, classes = groups.sum(), classes.sum()
+        numbers = (self.counts, self.classes, self.invalid)
+        return all(bool((x >= 0).all()) for x in numbers) and (
+            self.scoring.name == GIVEN or torch.equal(groups, classes)
+        )
 
     def set_extra_state(self, state: Tensor) -> None:
         """Set the number of rows from the buffers that were loaded."""

@@ -91,6 +91,11 @@ class RiskMonitor(Described):
         for buffer in self.buffers():
             buffer.zero_()
 
+    def _adds_up(self) -> bool:
+        """Whether the counts are not negative, and none is larger than the labels."""
+        counts = [self.wrong, self.alarm_at, self.labels]
+        return type(self.labels) is not Tensor or all(0 <= int(x) <= int(self.labels) for x in counts)
+
     @property
     def settings(self) -> dict[str, Any]:
         """What the alarm means."""
