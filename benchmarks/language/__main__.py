@@ -14,8 +14,8 @@ from benchmarks.language.analysis import rows_of
 from benchmarks.language.collect import Columns, Model, collect
 from benchmarks.language.page import MAIN, page
 from benchmarks.language.texts import MANUALS, SETS
+from torch_boc.data.atomic import write
 from torch_boc.plots import image
-from torch_boc.report.report import write
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[2] / "shared" / "data"

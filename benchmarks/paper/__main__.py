@@ -6,8 +6,8 @@ from benchmarks.harness import write_page
 from benchmarks.paper.page import make
 from benchmarks.paper.run import main as run
 from benchmarks.paper.tables import FOLDER
+from torch_boc.data.atomic import write
 from torch_boc.plots import image
-from torch_boc.report.report import write
 
 if sys.argv[1:]:
     run(sys.argv[1:])

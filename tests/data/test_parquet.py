@@ -62,18 +62,36 @@ def test_the_file_does_not_depend_on_the_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "GROUP_ROWS", 8)
     for name, sizes in (("a", [30]), ("b", [1] * 30), ("c", [7, 9, 14]), ("d", [8, 8, 14])):
         start = 0
-        with ParquetFile(tmp_path / name) as file:
+        with ParquetFile(tmp_path / f"{name}.parquet") as file:
             for size in sizes:
                 file.write(columns(start, start + size))
                 start += size
     contents = {path.read_bytes() for path in tmp_path.iterdir()}
     assert len(contents) == 1
-    groups = parquet.ParquetFile(tmp_path / "b").metadata
+    groups = parquet.ParquetFile(tmp_path / "b.parquet").metadata
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [8, 8, 8, 6]
-    assert parquet.read_table(tmp_path / "b")["index"].to_pylist() == list(range(30))
+    assert parquet.read_table(tmp_path / "b.parquet")["index"].to_pylist() == list(range(30))
 
 
 def test_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
         ParquetFile(tmp_path / "samples.parquet").write(columns(0, 1))
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows", "parquet"])
+def test_other_endings_are_refused(tmp_path, name):
+    """Nobody could read Parquet under the name of another format."""
+    with pytest.raises(ValueError, match=f"expected the path of a file that ends in .parquet, got .*{name}"):
+        ParquetFile(tmp_path / name)
+    ParquetFile(tmp_path / "rows.PARQUET")
+
+
+def test_a_file_reaches_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"), ParquetFile(tmp_path / "samples.parquet") as file:
+        file.write(columns(0, 3))
+    assert files(tmp_path) == []

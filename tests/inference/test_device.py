@@ -195,17 +195,24 @@ def test_the_size_that_fits_is_remembered():
 
 @fits
 @pytest.mark.parametrize(
-    ("words", "calls"),
+    ("error", "calls"),
     [
-        ("DefaultCPUAllocator: not enough memory: you tried to allocate 9999 bytes.", [23, 11, 5, 2, 1]),
-        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", [23, 11, 5, 2, 1]),
-        ("device-side assert", [23]),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9999."), [23, 11, 5, 2, 1]),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), [23, 11, 5, 2, 1]),
+        (torch.OutOfMemoryError("XPU has no room"), [23, 11, 5, 2, 1]),
+        (MemoryError("Unable to allocate 2 GiB"), [23, 11, 5, 2, 1]),
+        (MemoryError(), [23, 11, 5, 2, 1]),
+        (OSError(12, "Cannot allocate memory"), [23, 11, 5, 2, 1]),
+        (RuntimeError("device-side assert"), [23]),
+        (ValueError("expected a file, got out of memory.png"), [23]),
     ],
+    ids=repr,
 )
-def test_a_single_sample_that_does_not_fit_and_other_errors(words, calls):
-    model = Hungry(0, RuntimeError(words))
-    with pytest.raises(RuntimeError, match=words):
+def test_a_single_sample_that_does_not_fit_and_other_errors(error, calls):
+    model = Hungry(0, error)
+    with pytest.raises(type(error)) as found:
         list(predictor(model).predict([data()[0]]))
+    assert found.value is error
     assert model.calls == calls
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pyarrow as arrow
@@ -17,6 +18,7 @@ from tests.inference.cases import Counting, Loader, assert_same, data, expected,
 from tests.inference.sharded import BATCH, SAMPLES, Images
 from tests.systems import unix_only
 from torch_boc import ConformalTest
+from torch_boc.data import read_logits
 from torch_boc.evaluation.samples import single_set
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference import check_complete, part_files
@@ -174,9 +176,37 @@ def test_a_run_id_replaces_the_checksum(tmp_path):
             predictor(model).to_parquet(Loader(), path, resume=True, run_id=run_id)
 
 
+def test_a_run_that_was_killed_after_its_file_was_whole(tmp_path, monkeypatch):
+    """Its parts stayed for ever."""
+    path = tmp_path / "samples.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr(part_files.shutil, "rmtree", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            predictor().to_parquet(Loader(), path, resume=True)
+    assert files(tmp_path) == ["samples.parquet", "samples.parquet.run"]
+    predictor().to_parquet(Loader(), path, resume=True)
+    assert files(tmp_path) == ["samples.parquet"]
+
+
+@unix_only
+def test_a_path_that_is_not_utf8(tmp_path):
+    """Arrow opens no such path by itself."""
+    folder, model = tmp_path / os.fsdecode(b"caf\xe9"), Counting()
+    path = folder / os.fsdecode(b"r\xe9sum\xe9.parquet")
+    stop(path, model=model)
+    predictor(model).to_parquet(Loader(), path, resume=True)
+    predictor(model, shard=(0, 1)).to_parquet(data()[0], folder / "parts")
+    assert check_complete(folder / "parts") == len(data()[0])
+    for source in (path, folder / "parts"):
+        with warnings.catch_warnings(action="error"):
+            assert len(read_logits(source)) == len(data()[0])
+    assert files(folder) == ["parts", "parts.run", path.name]
+
+
 URI = "a path of this machine, got the URI .*:/.*; wr"
 PATHS = {
     "run": ({"resume": True}, "taken.parquet", NotADirectoryError, "taken"),
+    "CSV": ({"resume": True}, "rows.csv", ValueError, "ends in .parquet, got rows.csv"),
     "URI": ({}, Path("gs://bucket/rows"), ValueError, URI),
     "URI of a folder": ({"shard": (0, 1)}, "s3://bucket/rows", ValueError, URI),
 }
@@ -448,11 +478,11 @@ def test_a_full_disk_leaves_no_temporary_file(options, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples")
+            predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples.parquet")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["manifest.json"])
-    predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples")
+    predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples.parquet")
 
 
 def test_a_damaged_part_is_named_when_a_folder_is_resumed(complete):

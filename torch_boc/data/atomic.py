@@ -71,11 +71,51 @@ def printable(text: str) -> str:
     return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def temporary_name(path: Path) -> Path:
-    """A temporary path for writing `path`: a hidden file in the same folder, with a new name in every call."""
-    end = f".{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    start = os.fsencode(path.name)[: LONGEST_NAME - 1 - len(end)].decode("utf-8", "ignore")
-    return path.with_name(f".{start}{end}")
+class UnfinishedFile:
+    """A new file with a hidden, temporary name beside `path`, which is locked until `commit` gives it its name.
+
+    The unfinished files that killed processes have left for the same path are deleted: those that nobody has locked.
+
+    Attributes:
+        path: the temporary name.
+        file: the open file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            end = f".{os.getpid()}-{secrets.token_hex(4)}.tmp"
+            start = "." + os.fsencode(path.name)[: LONGEST_NAME - 1 - len(end)].decode("utf-8", "ignore")
+            self.path = path.with_name(start + end)
+            self.file = self.path.open("wb")
+            if lock(self.file, self.path) is not False:  # nobody has taken it for abandoned meanwhile
+                break
+            self.file.close()
+        for other in path.parent.glob(f"{glob.escape(start)}.*.tmp"):
+            with suppress(OSError), other.open("r+b") as file:
+                if TEMPORARY.fullmatch(other.name[len(start) :]) and lock(file, other):
+                    other.unlink()
+
+    def commit(self, path: Path) -> None:
+        """Flush the content to the disk, and rename the file to `path`, so that a power failure loses neither."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        if fcntl is None:  # Windows renames no open file
+            self.file.close()
+        self.path.replace(path)
+        self.file.close()
+        with suppress(OSError):  # Windows, and some file systems, cannot flush a folder
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def discard(self) -> None:
+        """Delete the file, unless it has its name already."""
+        with suppress(OSError):  # the disk may be full
+            self.file.close()
+        self.path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -89,45 +129,40 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     >>> path.read_text()
     'whole'
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = temporary_name(path)
+    unfinished = UnfinishedFile(Path(path))
     try:
-        yield temporary
-        temporary.replace(path)
+        yield unfinished.path
+        unfinished.commit(Path(path))
     finally:
-        temporary.unlink(missing_ok=True)
+        unfinished.discard()
 
 
-def remove_abandoned(temporary: Path) -> None:
-    """Delete the temporary files that killed processes have left for the same path: those that nobody has locked."""
-    start = temporary.name.removesuffix(".tmp").rpartition(".")[0]
-    for path in temporary.parent.glob(f"{glob.escape(start)}.*.tmp"):
-        with suppress(OSError), path.open("ab") as file:
-            if TEMPORARY.fullmatch(path.name[len(start) :]) and lock(file):
-                path.unlink()
+def write(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write a file, which is complete or not there at all; returns its path."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return Path(path)
 
 
-def lock(file: IO[Any]) -> bool | None:
-    """Lock an open file until it is closed; False if another process has locked it, None where there are no locks."""
+def lock(file: IO[Any], path: Path) -> bool | None:
+    """Lock an open file until it is closed; None where there are no locks.
+
+    False if another process has locked it, or has deleted it after it was opened here.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except (BlockingIOError, FileNotFoundError):
         return False
     except (AttributeError, OSError):  # Windows, or a file system without locks
         return None
-    return True
-
-
-def mentions_memory(error: BaseException) -> bool:
-    """Whether the message of `error` is about memory: of a GPU, of the CPU, or of a library on the GPU."""
-    return any(text in str(error).lower() for text in MEMORY)
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Whether `error` says that there is too little memory; each library says it in its own words."""
+    """Whether `error` says that there is too little memory, of a GPU or of the CPU; each library has its own words."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
         return False
-    return isinstance(error, MemoryError) or mentions_memory(error)
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of torch, not imported here
+    return known or any(text in str(error).lower() for text in MEMORY)

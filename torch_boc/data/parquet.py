@@ -3,15 +3,24 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from .atomic import check_file, lock, remove_abandoned, temporary_name
+from .atomic import UnfinishedFile, check_file
 
 GROUP_ROWS = 2**16
 Column = Tensor | list[str]  # a column of a table
+
+
+def check_parquet(path: str | os.PathLike[str]) -> Path:
+    """The path, if a Parquet file can be written there and ends in .parquet, by which readers know the format."""
+    path = check_file(path)
+    if path.suffix.lower() != ".parquet":
+        raise ValueError(f"expected the path of a file that ends in .parquet, got {path}; the format is always Parquet")
+    return path
 
 
 class ParquetFile:
@@ -36,12 +45,11 @@ class ParquetFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
-        self.path = check_file(path)
+        self.path = check_parquet(path)
         self.rows = self._written = 0
         self._metadata = dict(metadata or {})
-        self._temporary = temporary_name(self.path)
         self._writer: Any = None
-        self._file: Any = None
+        self._unfinished: UnfinishedFile | None = None
         self._waiting: list[Any] = []
 
     def write(self, columns: Mapping[str, Column]) -> None:
@@ -60,12 +68,10 @@ class ParquetFile:
         """Append a pyarrow table."""
         table = table.replace_schema_metadata(self._metadata)
         if self._writer is None:
-            self._temporary.parent.mkdir(parents=True, exist_ok=True)
+            self._unfinished = UnfinishedFile(self.path)
             how = {"compression": "zstd", "write_page_checksum": True}
-            remove_abandoned(self._temporary)
-            self._file = self._temporary.open("wb")  # Arrow would refuse a path that is not UTF-8
-            lock(self._file)  # so that nobody takes it for abandoned
-            self._writer = require_pyarrow().parquet.ParquetWriter(self._file, table.schema, **how)
+            file = self._unfinished.file  # Arrow would refuse a path that is not UTF-8
+            self._writer = require_pyarrow().parquet.ParquetWriter(file, table.schema, **how)
         if table.schema != self._writer.schema:
             schemas = (self._writer.schema, table.schema)
             expected, got = (str(schema.remove_metadata()).replace("\n", ", ") for schema in schemas)
@@ -85,25 +91,24 @@ class ParquetFile:
 
     def close(self) -> None:
         """Finish the file and give it its name."""
-        if self._writer is None:
+        if self._writer is None or self._unfinished is None:
             return
         try:
             self._write_groups(last=True)
             self._writer.close()
-            self._file.close()
+            self._unfinished.commit(self.path)
         except BaseException:
             self.discard()
             raise
         self._writer = None
-        self._temporary.replace(self.path)
 
     def discard(self) -> None:
         """Give up: delete the temporary file. An older file at `path` stays as it is."""
         writer, self._writer, self._waiting = self._writer, None, []
-        for opened in filter(None, (writer, self._file)):
+        if writer is not None and self._unfinished is not None:
             with suppress(Exception):  # the disk may be full
-                opened.close()
-        self._temporary.unlink(missing_ok=True)
+                writer.close()
+            self._unfinished.discard()
 
     def __enter__(self) -> "ParquetFile":
         return self

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..data.atomic import mentions_memory
+from ..data.atomic import is_memory_error
 from ..data.parquet import Column
 from .batches import Batch
 
@@ -93,8 +93,8 @@ def in_fitting_pieces(
             parts.append(function(piece))
             done = stop
             continue
-        except RuntimeError as error:
-            if piece.size == 1 or not mentions_memory(error):
+        except Exception as error:
+            if piece.size == 1 or not is_memory_error(error):
                 raise
         # Outside of the handler: inside, the error would still hold the tensors of the failed call.
         limit = piece.size // 2

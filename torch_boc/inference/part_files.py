@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._optional import require_pyarrow
-from ..data.atomic import check_folder, lock, replacing
+from ..data.atomic import check_folder, lock, write
 from ..data.parquet import Column, ParquetFile
 
 KEY = "torch_boc"  # of the settings in the metadata of Parquet files
@@ -59,8 +59,7 @@ def one_writer(path: Path) -> Iterator[None]:
     held = Path(f"{path}.lock")
     held.parent.mkdir(parents=True, exist_ok=True)
     with held.open("a") as file:
-        # The earlier holder may have deleted the file after it was opened here.
-        if lock(file) is False or not held.exists() or not os.path.samestat(held.stat(), os.fstat(file.fileno())):
+        if lock(file, held) is False:
             got = f"another run, which holds {held}; wait for it"
             raise BlockingIOError(f"expected that nobody else writes {path}, got {got}")
         try:
@@ -78,7 +77,7 @@ def read_settings(path: Path, rows: int | None, remedy: str, *, checksums: bool 
     """The settings and the schema of a Parquet file of a run; an error if a page or the number of rows is wrong."""
     arrow = require_pyarrow()
     try:
-        with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with path.open("rb") as stream, arrow.parquet.ParquetFile(stream, page_checksum_verification=True) as file:
             found = sum(map(len, file.iter_batches())) if checksums else file.metadata.num_rows
             settings = dict(json.loads((file.metadata.metadata or {})[KEY.encode()]))
             schema = file.schema_arrow.remove_metadata()
@@ -140,8 +139,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, settings: Settings, block: int | None = None) -> None:
-        whole = path.absolute()  # "." has no name of its own
-        self.path, self.scratch = path, whole.with_name(f"{whole.name}.run")
+        self.path, self.scratch = path, scratch_folder(path)
         self.parts = self.scratch if block is None else check_folder(path)
         self.settings, self.rows = settings, 0
         self.remedy = f"To start over, delete {'' if block is None else f'{path} and '}{self.scratch}"
@@ -150,8 +148,7 @@ class RunFolder:
         if not manifest.exists():  # the processes of one launch write the same
             if self.done:
                 raise ValueError(f"expected {manifest} beside the parts in {self.parts}, got none. {self.remedy}")
-            with replacing(manifest) as temporary:
-                temporary.write_text(json.dumps({"settings": settings, "block": block}, indent=1))
+            write(manifest, json.dumps({"settings": settings, "block": block}, indent=1).encode())
         try:
             record = json.loads(manifest.read_text())
             earlier, self.block = dict(record["settings"]), record["block"]
@@ -194,8 +191,21 @@ class RunFolder:
             for part in part_ranges(self.parts):
                 path = self.parts / part_name(part)
                 read_settings(path, len(part), self.remedy)
-                whole.write_table(require_pyarrow().parquet.read_table(path))
-        shutil.rmtree(self.scratch)
+                with path.open("rb") as stream:  # Arrow would refuse a path that is not UTF-8
+                    whole.write_table(require_pyarrow().parquet.read_table(stream))
+        remove_parts(self.path)
+
+
+def scratch_folder(path: Path) -> Path:
+    """Where the manifest of a run and its unfinished files are."""
+    whole = path.absolute()  # "." has no name of its own
+    return whole.with_name(f"{whole.name}.run")
+
+
+def remove_parts(path: Path) -> None:
+    """Delete the parts and the manifest of a run whose single file is complete, if there are any."""
+    if (scratch_folder(path) / "manifest.json").exists():
+        shutil.rmtree(scratch_folder(path))
 
 
 def check_complete(folder: str | os.PathLike[str], *, checksums: bool = True) -> int:

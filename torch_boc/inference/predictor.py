@@ -17,16 +17,16 @@ from torch.utils.data import DistributedSampler, RandomSampler, SubsetRandomSamp
 
 from .. import __version__
 from .._optional import require, require_pyarrow
-from ..data.atomic import check_file, check_folder
+from ..data.atomic import check_folder
 from ..data.finding import check_head
-from ..data.parquet import Column, ParquetFile
+from ..data.parquet import Column, ParquetFile, check_parquet
 from ..functional.checks import FirstBatch
 from ..nn import Acceptance, ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land
 from .order import SharedData, as_loader, count_samples, number
-from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings
+from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings, remove_parts
 from .ranks import check_shard, find_rank
 
 REMEDY = "remove the softmax from the model, or let the model return the logarithm"
@@ -214,7 +214,7 @@ class BoCPredictor:
             with closing(self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)))) as tables:
                 folder.write(tables, blocks)
             return path
-        path, loader = check_file(path), as_loader(loader, self.batch_size)
+        path, loader = check_parquet(path), as_loader(loader, self.batch_size)
         sampler = getattr(loader, "sampler", None)
         if resume and isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
             order = f"whose order is the same in the next run, got a DataLoader with {type(sampler).__name__}"
@@ -232,6 +232,7 @@ class BoCPredictor:
                         file.write(columns)
             elif path.exists():
                 check_settings(settings, read_settings(path, None, REPLACE)[0], path, REPLACE)
+                remove_parts(path)  # of a run that was killed after its last step but one
             else:
                 folder = RunFolder(path, settings)
                 folder.write(self._tables(batches, samples, folder.rows))

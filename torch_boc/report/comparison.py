@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from .._optional import require
 from ..calibration import CALIBRATORS, TemperatureScaling
-from ..data.atomic import check_folder, printable
+from ..data.atomic import check_folder, printable, write
 from .coherence import forced_share
 from .confidence import CALLED, LEAKING, repair, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
-from .report import FILES, Report, strict, write
+from .report import FILES, Report, strict
 from .screening import alarm_of, flagged
 from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where

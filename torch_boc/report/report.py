@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..data.atomic import check_file, check_folder, replacing
+from ..data.atomic import check_file, check_folder, write
 from .confidence import MSP
 from .document import markdown, notebook, page
 from .svg import SETS
@@ -137,13 +137,6 @@ class Report:
         story = self.story
         tables = [table for section in story.sections for table in section.tables if table.kind != "sortable"]
         return notebook(story.finding, {"": story.verdict}, tables, list(story.figures.values())[:1])
-
-
-def write(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a file, which is complete or not there at all; returns its path."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-    return Path(path)
 
 
 def strict(value: Any) -> Any:
