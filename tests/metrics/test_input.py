@@ -163,6 +163,26 @@ def test_probabilities_are_refused(make):
 
 
 @over_metrics
+@pytest.mark.parametrize("classes", [3, 10, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_rounded_probabilities_and_percentages_are_refused(make, classes, dtype):
+    """Their rows do not sum to 1 or 100 by up to half a unit of the last digit for each class."""
+    shares = (3 * torch.randn(50, classes, generator=torch.Generator().manual_seed(0))).softmax(-1)
+    for digits in (2, 3, 4):
+        with pytest.raises(ValueError, match="got probabilities"):
+            add(make(), shares.round(decimals=digits).to(dtype))
+        with pytest.raises(ValueError, match=r"got percentages \(every row of the first batch .* sums to 100\)"):
+            add(make(), (100 * shares).round(decimals=digits - 2).to(dtype))
+
+
+@over_metrics
+def test_logits_that_are_no_probabilities(make):
+    rows = 0.25 * torch.arange(8.0).reshape(2, 4)
+    for logits in (rows, 100 * rows, rows - 0.625, torch.zeros(4, 1000), torch.eye(3) * 9, 10 * torch.ones(5, 3)):
+        add(make(), logits)
+
+
+@over_metrics
 def test_bad_rows_are_counted_over_batches(make):
     warning, failing = (make(nan_strategy=strategy) for strategy in ("warn", "error"))
     for metric in (warning, failing):

@@ -10,11 +10,18 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.tally import is_class
-from ..functional.checks import are_probabilities, as_indices, check_logits, check_target, probabilities_message
+from ..functional.checks import (
+    are_probabilities,
+    as_indices,
+    check_logits,
+    check_target,
+    probabilities_message,
+    rounding_slack,
+)
 from ..functional.evidence import Evidence
 from .atomic import printable
 
-# How far the sum of a row of probabilities may be from 1; see `_slack` for rounded ones.
+# How far the sum of a row of probabilities may be from 1; see `rounding_slack` for rounded ones.
 SUM_TOLERANCE = 0.02
 # The target of a sample that does not count.
 IGNORED_CLASS = -100
@@ -24,6 +31,7 @@ REMEDY = (
     "give the logits, or from_probabilities=True (--probabilities on the command line), which takes the logarithm; "
     "if they are logits, add 1 to every logit of every set, which does not change the softmax"
 )
+PERCENT_REMEDY = "divide them by 100 and say that they are probabilities: from_probabilities=True (--probabilities)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,22 +176,12 @@ def refuse_probabilities(logits: Tensor) -> None:
     high = float(rows.amax())
     if high <= 1 + SUM_TOLERANCE and bool(are_probabilities(rows, 1, slack=_slack(rows))):
         raise ValueError(probabilities_message("every row", REMEDY))
-    shares = rows / 100
-    if 1 < high <= 101 and bool(are_probabilities(shares, 1, slack=_slack(shares))):
-        raise ValueError(
-            "expected logits or log-probabilities, got percentages (every row is non-negative and sums to 100); "
-            "divide them by 100 and say that they are probabilities: from_probabilities=True (--probabilities)"
-        )
+    if 1 < high <= 101 and bool(are_probabilities(rows, 1, slack=_slack(rows, 100), total=100)):
+        raise ValueError(probabilities_message("every row", PERCENT_REMEDY, 100))
 
 
-def _slack(probabilities: Tensor) -> float:
-    """How far the sum of a row may be from 1: half a unit of the last digit for each class, if rounded."""
-    for digits in (2, 3):
-        scaled = probabilities.nan_to_num().double() * 10**digits
-        near = min(0.1, torch.finfo(probabilities.dtype).eps * 10**digits)
-        if bool(((scaled - scaled.round()).abs() <= near).all()):
-            return min(0.5, max(SUM_TOLERANCE, probabilities.shape[1] * 0.5 / 10**digits))
-    return SUM_TOLERANCE
+def _slack(probabilities: Tensor, total: int = 1) -> float:
+    return float(rounding_slack(probabilities, SUM_TOLERANCE, total))
 
 
 def logarithms(probabilities: Tensor, first: int = 0) -> Tensor:

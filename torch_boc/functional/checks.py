@@ -6,6 +6,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from ..core.precision import accumulator
+
+# So many rows of a batch tell whether its numbers are rounded.
+ROUNDED_ROWS = 16
+
 
 def check_logits(logits: Tensor, dim: int | None, target: Tensor | None = None) -> int:
     """Return the class axis of `logits` as a non-negative number, or raise if these logits cannot be probed.
@@ -171,25 +176,50 @@ def as_indices(target: Tensor) -> Tensor:
     return torch.where(wide < 0, torch.iinfo(torch.int64).max, wide) if target.dtype == torch.uint64 else wide
 
 
-def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None) -> Tensor:
+def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None, total: int = 1) -> Tensor:
     """Whether every row is a probability vector, as a scalar tensor. It is False if there are no rows.
 
     Args:
         logits: a tensor of any floating dtype.
         dim: the class axis.
-        slack: how far the sum of a row may be from 1; by default 1e-4 for float32 and float64, and 2e-2 for others.
+        slack: how far the sum of a row may be from 1; by default 1e-4 for float32 and float64, 2e-2 for others, and
+            more for rounded ones.
+        total: 100 for percentages.
     """
     if logits.numel() == 0:
         return torch.zeros((), dtype=torch.bool, device=logits.device)
-    total = logits.sum(dim, dtype=torch.float32)
-    if slack is None:
-        slack = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
-    return (logits.amin() >= 0) & ((total - 1).abs() <= slack).all()
+    most: Tensor | float | None = slack
+    if most is None:
+        rows = logits.movedim(dim, -1)
+        while rows.ndim > 2:
+            rows = rows[0]
+        least = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
+        most = rounding_slack(torch.atleast_2d(rows)[:ROUNDED_ROWS], least, total)
+    sums = logits.sum(dim, dtype=torch.float32) / total
+    return (logits.amin() >= 0) & ((sums - 1).abs() <= most).all()
 
 
-def probabilities_message(rows: str, remedy: str) -> str:
+def rounding_slack(rows: Tensor, least: float, total: int = 1) -> Tensor:
+    """How far the sum of a row of shares may be from 1: half a unit of the last digit for each class, if rounded.
+
+    Args:
+        rows: (N, C) probabilities; NaN counts as rounded.
+        least: the result if they are not rounded to 2, 3 or 4 digits.
+        total: 100 for percentages.
+    """
+    slack = torch.full((), least, device=rows.device)
+    for digits in (4, 3, 2):
+        scaled = rows.nan_to_num().to(accumulator(rows.dtype)) * (10**digits / total)
+        near = min(0.1, torch.finfo(rows.dtype).eps * 10**digits)
+        rounded = ((scaled - scaled.round()).abs() <= near).all()
+        slack = torch.where(rounded, min(0.5, max(least, rows.shape[1] * 0.5 / 10**digits)), slack)
+    return slack
+
+
+def probabilities_message(rows: str, remedy: str, total: int = 1) -> str:
     """The error message for probabilities in place of logits; `rows` says which rows were looked at."""
-    return f"expected logits or log-probabilities, got probabilities ({rows} is non-negative and sums to 1); {remedy}"
+    got = "probabilities" if total == 1 else "percentages"
+    return f"expected logits or log-probabilities, got {got} ({rows} is non-negative and sums to {total}); {remedy}"
 
 
 class FirstBatch:
@@ -207,7 +237,8 @@ class FirstBatch:
     def __init__(self, kind: str = "first batch", *, binary: bool = False, remedy: str = "") -> None:
         self.kind, self.binary = kind, binary
         self.remedy = remedy or "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
-        self.found: Tensor | bool | None = None  # a tensor until it is read; None before the first batch
+        # What the rows sum to, 0 if it is neither 1 nor 100: a tensor until it is read; None before the first batch.
+        self.found: Tensor | int | None = None
 
     def look(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
         """Look at the batch if it is the first one. Compiled code looks at none.
@@ -222,7 +253,7 @@ class FirstBatch:
                 low, high = logits.select(dim, -1).aminmax()
                 self.found = (low >= 0) & (high <= 1) & (high - low > 0.5)
             else:
-                self.found = are_probabilities(logits, dim)
+                self.found = sum(total * are_probabilities(logits, dim, total=total) for total in (1, 100))
             if logits.device.type == "cpu":
                 self.refuse()
         elif waits and type(self.found) is Tensor and not torch.cuda.is_current_stream_capturing():
@@ -231,11 +262,11 @@ class FirstBatch:
     def refuse(self) -> None:
         """Raise if the first batch has probabilities. The first call reads from the device."""
         if isinstance(self.found, Tensor):
-            self.found = bool(self.found)
-        if self.found:
+            self.found = int(self.found)
+        if total := self.found:
             self.found = None
             if self.binary:
                 raise ValueError(
                     f"expected single logits, got probabilities (all of the {self.kind} in [0, 1]); {self.remedy}"
                 )
-            raise ValueError(probabilities_message(f"every row of the {self.kind}", self.remedy))
+            raise ValueError(probabilities_message(f"every row of the {self.kind}", self.remedy, total))
