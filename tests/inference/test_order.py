@@ -8,10 +8,12 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
     default_collate,
+    get_worker_info,
 )
 
 from tests.inference.cases import SAMPLES, Counting, Stream, assert_same, data, expected, joined, predictor, read
@@ -131,6 +133,42 @@ def test_orders_that_are_not_known_are_refused(loader, name, tmp_path):
     with pytest.raises(ValueError, match=message):
         predictor().to_parquet(loader(), tmp_path / "samples.parquet")
     assert not any(tmp_path.iterdir())
+
+
+class Shards(IterableDataset):
+    """Each worker has every second sample."""
+
+    def __iter__(self):
+        worker = get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        yield from zip(*(x[first::step] for x in (*data(), torch.arange(SAMPLES))), strict=True)
+
+
+def test_the_workers_of_an_iterable_data_set(tmp_path):
+    """Samples were counted as they came, so that most rows had the index of another sample."""
+    loaders = [DataLoader(Shards(), 4, num_workers=workers, collate_fn=with_key) for workers in (0, 1, 2)]
+    for loader in loaders[:2]:
+        table = joined(predictor(id="key").predict(loader))
+        assert torch.equal(table["index"], table["key"])
+    with pytest.raises(ValueError, match=r"at most one worker for an iterable data set, got 2, .* id='name'"):
+        predictor().predict(loaders[2])
+    path = predictor(id="key").to_parquet(loaders[2], tmp_path / "a.parquet", resume=True)
+    table = read(path)
+    assert "index" not in table
+    assert sorted(table["key"].tolist()) == list(range(SAMPLES))
+    with pytest.raises(ValueError, match="num_workers=2, got one with num_workers=None"):
+        predictor(id="key").to_parquet(loaders[1], path, resume=True)
+
+
+def with_key(rows):
+    x, y, key = default_collate(rows)
+    return {"x": x, "label": y, "key": key}
+
+
+def test_an_order_that_another_run_does_not_repeat(tmp_path):
+    loader = DataLoader(KEYED, 4, num_workers=2, in_order=False)
+    with pytest.raises(ValueError, match="whose order is the same in the next run, got a DataLoader with in_order=Fal"):
+        predictor(id="key").to_parquet(loader, tmp_path / "a.parquet", resume=True)
 
 
 def test_a_collate_fn_that_leaves_samples_out_is_refused():

@@ -76,6 +76,18 @@ class LikeHuggingFace:
         return {**inputs, "label": i % 4, "text": f"sentence {i}", "idx": i}
 
 
+def test_rows_of_hugging_face_that_are_not_padded():
+    class Unpadded(LikeHuggingFace):
+        def with_format(self, kind):
+            return Unpadded(kind)
+
+        def __getitem__(self, i):
+            return {"input_ids": torch.ones(3 + i % 2)}
+
+    with pytest.raises(ValueError, match=r"rows of one length, .*padding='max_length', .*DataCollatorWithPadding"):
+        list(predictor(roberta()).predict(Unpadded()))
+
+
 def test_what_hugging_face_gives():
     from transformers import BatchEncoding
 
@@ -188,7 +200,7 @@ X = torch.ones(2, 3)
 TOKENS, ONE_ROW = nn.Unflatten(1, (3, 1)), nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (1, 6)))
 PROBABILITIES = nn.Sequential(linear(), nn.Softmax(-1))
 REFUSED = {
-    "three parts": ([(X, X, X)], ValueError, r"got a tuple of 3; with several inputs .*\(\(x1, x2\), target\)"),
+    "three parts": ([(X, X, X)], ValueError, r"got a tuple of 3; .*\(\(x1, x2\), target\).*; if the last .* id='name'"),
     "lists": ([{"x": [1, 2]}], TypeError, r"a batch with tensors of shape \(N, ...\), got a dict with 'x': list; give"),
     "text": ([(X, ["cat", "dog"])], TypeError, "expected targets as integer class indices, got a list of str"),
     "too many": ([(X, torch.ones(3).long())], ValueError, r"expected target of shape \(2,\)"),

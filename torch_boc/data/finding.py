@@ -80,7 +80,8 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
             return batch[0], batch[1]
         raise ValueError(
             f"expected a batch x, (x, target) or a mapping, got a {type(batch).__name__} of {len(batch)}; "
-            "with several inputs let the loader yield ((x1, x2), target) or a mapping"
+            "with several inputs let the loader yield ((x1, x2), target) or a mapping; if the last says which sample a "
+            "row is, give the predictor id='name'"
         )
     return batch, None
 

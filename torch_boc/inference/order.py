@@ -16,6 +16,7 @@ from torch.utils.data import (
     IterableDataset,
     SequentialSampler,
     TensorDataset,
+    default_collate,
 )
 
 from .batches import Batch, BatchReader
@@ -36,13 +37,25 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
     if isinstance(data, Tensor):
         return DataLoader(TensorDataset(data), batch_size)
     if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a data set of Hugging Face
-        return DataLoader(data if data.format["type"] else data.with_format("torch"), batch_size)
+        rows = data if data.format["type"] else data.with_format("torch")
+        return DataLoader(rows, batch_size, collate_fn=_collate)
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size)
     if not isinstance(data, Iterable):
         hint = "; let it inherit from torch.utils.data.Dataset" if hasattr(data, "__getitem__") else ""
         raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}{hint}")
     return data
+
+
+def _collate(rows: list[Any]) -> Any:
+    """The rows of a data set of Hugging Face as a batch, or an error with a remedy."""
+    try:
+        return default_collate(rows)
+    except RuntimeError as error:
+        raise ValueError(
+            f"expected rows of one length, got others ({error}); tokenize with padding='max_length', or give "
+            "DataLoader(data, batch_size, collate_fn=DataCollatorWithPadding(tokenizer))"
+        ) from error
 
 
 def count_kept(sampler: DistributedSampler[Any]) -> int:
@@ -69,10 +82,18 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
 
     Plain iterables of batches and iterable data sets are counted. The indices are known for sequential and distributed
     samplers and for lists of indices, unless these count from the end. An unknown order needs ids, and each sample
-    once.
+    once; so does an iterable data set with several workers.
     """
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+    if not isinstance(loader, DataLoader):
         return numbered(loader, reader)
+    if isinstance(loader.dataset, IterableDataset):
+        known = loader.num_workers < 2
+        if not known and reader.id is None:
+            raise ValueError(
+                f"expected at most one worker for an iterable data set, got {loader.num_workers}, which take turns, so "
+                "that it is not known which sample a row is; give num_workers=1, or the predictor id='name'"
+            )
+        return numbered(loader, reader, known=known)
     # Without batching by the loader, a BatchSampler may give the data set lists of indices.
     batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches

@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from .. import __version__
 from .._optional import require, require_pyarrow
@@ -56,8 +62,8 @@ class BoCPredictor:
     `index` is the index of the sample in the data set of a `DataLoader`, also with a `DistributedSampler`, of which the
     padding is left out. In a `torch.utils.data.Subset`, it is the position in the subset. For plain iterables of
     batches and iterable data sets, samples are counted from 0 in the order of the loader. A loader whose order cannot
-    be known (shuffled, with a sampler or an `__iter__` of your own) is an error unless there is an `id`; then there is
-    no `index`. A `collate_fn` must keep the order of the samples.
+    be known (shuffled, with a sampler or an `__iter__` of your own, an iterable data set with several workers) is an
+    error unless there is an `id`; then there is no `index`. A `collate_fn` must keep the order of the samples.
 
     Args:
         model: the classifier.
@@ -216,8 +222,11 @@ class BoCPredictor:
             return path
         path, loader = check_parquet(path), as_loader(loader, self.batch_size)
         sampler = getattr(loader, "sampler", None)
-        if resume and isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
-            order = f"whose order is the same in the next run, got a DataLoader with {type(sampler).__name__}"
+        unordered = "" if getattr(loader, "in_order", True) or loader.num_workers < 2 else "in_order=False"
+        if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+            unordered = type(sampler).__name__
+        if resume and unordered:
+            order = f"whose order is the same in the next run, got a DataLoader with {unordered}"
             raise ValueError(f"expected a loader {order}; leave shuffle=True out, or resume=True")
         batches, samples = number(loader, self._reader), count_samples(loader)
         if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
@@ -225,6 +234,8 @@ class BoCPredictor:
             words = f"this file has the samples of {which} only; with shard='auto' all processes write one folder"
             warnings.warn(words, stacklevel=2)
         settings |= {"batches": length_hint(loader, -1)} if samples is None else {"samples": samples}
+        if isinstance(getattr(loader, "dataset", None), IterableDataset) and loader.num_workers > 1:
+            settings |= {"num_workers": loader.num_workers}  # which decide the order
         with one_writer(path) if os.name == "posix" else nullcontext():
             if not resume:
                 with ParquetFile(path, metadata_of(settings)) as file:
