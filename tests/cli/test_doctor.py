@@ -1,6 +1,9 @@
 """The doctor says which paths there are, tries them, and fails only where one computes wrongly."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -38,6 +41,14 @@ def test_one_screen_and_json(run):
         assert row["ratio"] == pytest.approx(row["coins_us"] / row["softmax_us"], rel=0.1)
         assert 0.1 < row["softmax_us"] < 1e6
     assert found["healthy"] is True
+
+
+@pytest.mark.slow
+def test_no_foreign_line_is_printed():
+    """Torch logs that there is no CUDA runtime."""
+    command = [sys.executable, "-c", "from torch_boc.cli import main; main(['doctor', '--json'])"]
+    done = subprocess.run(command, env={**os.environ, "CUDA_HOME": "/usr"}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_path_that_is_missing_is_no_fault(run, monkeypatch):

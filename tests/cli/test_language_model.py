@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from tests.transformers.cases import bert, byte_model, byte_tokenizer, prose
+from tests.transformers.cases import SIZE, TOKENS, bert, byte_model, byte_tokenizer, prose, tiny
 from torch_boc.cli import language_model as command
 from torch_boc.transformers import evaluate_text
 
@@ -32,6 +32,18 @@ def book(tmp_path):
 
 def expected(given, **options):
     return evaluate_text(byte_model(), byte_tokenizer(), given, **options)
+
+
+@pytest.mark.parametrize("command", [("text", "book.txt"), ("trace", "--prompt", "The")])
+def test_a_checkpoint_without_a_head_is_refused(run, book, command):
+    """Its head had random weights, so that the perplexity was another one in every run."""
+    model = tiny("Llama", vocab_size=TOKENS, num_key_value_heads=2, **SIZE)
+    model.base_model.save_pretrained("headless")
+    byte_tokenizer().save_pretrained("headless")
+    code, out, err = run(*command, "--model", "headless")
+    assert (code, out) == (2, "")
+    assert "error: headless: expected all weights of a causal language model, got none for lm_head.weight\n" in err
+    assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt", "headless"}
 
 
 def test_the_numbers_of_texts(run, folder, book):

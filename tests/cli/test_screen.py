@@ -138,6 +138,14 @@ def test_names_labels_of_other_classes_and_nan(run, files):
     assert "7.png" in err
 
 
+def test_a_column_whose_name_has_a_line_break(run, files):
+    for name in ("noise", "test"):
+        arrays = {**read_arrays(files / f"{name}.npz"), "file\nname": np.array([f"{i}.png" for i in range(200)])}
+        np.savez(files / f"odd-{name}.npz", **arrays)
+    assert run("screen", "odd-noise.npz", "odd-test.npz", *VAL, "-o", "out.parquet").code == 0
+    assert parquet.read_table(files / "out.parquet").column_names[2] == "file\\nname"
+
+
 def test_a_kept_test_needs_no_held_out_logits(run, files):
     options = ("--score", "dominance", "--temperature", "4", "--groups", "confidence")
     with_data = run("screen", "noise.npz", *VAL, *options, "--save-test", "kept/test.pt", "--json")

@@ -86,7 +86,9 @@ def test_other_loops_and_samples_without_targets(library, stage, tmp_path):
     bare = loader(TensorDataset(VAL.tensors[0]))
     for keys in (None, ("nll", *DEFAULT_KEYS[3:])):
         run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2, keys=keys))
-        with pytest.warns(UserWarning, match=rf"without .*nll.* of {prefix[:3]}.*: no batch has a target\. Targets are"):
+        with pytest.warns(
+            UserWarning, match=rf"without .*nll.* of {prefix[:3]}.*: no batch has a target\. Targets are"
+        ):
             getattr(run, stage)(module, bare, verbose=False)
         assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in DEFAULT_KEYS[3:]})
         assert (f"{prefix}nll" in run.callback_metrics) == (keys is not None)

@@ -1,5 +1,6 @@
 """`torch-boc doctor`: which paths compute on this machine, whether they are right, and how fast they are."""
 
+import logging
 from typing import Any
 
 import typer
@@ -22,9 +23,13 @@ def doctor(json: o.Json = False) -> None:
         torch-boc doctor --json > doctor.json
     """
     with working("trying and timing"):
-        from ..functional.diagnosis import diagnose
+        logging.disable(logging.WARNING)  # torch logs that it sees no CUDA runtime
+        try:
+            from ..functional.diagnosis import diagnose
 
-        found = diagnose()
+            found = diagnose()
+        finally:
+            logging.disable(logging.NOTSET)
     if json:
         print_json(found, indent=2)
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .._optional import quiet_transformers, require
 from ..data.atomic import check_file, printable, replacing
+from ..data.parquet import check_parquet
 from . import options as o
 from .output import Terminal, list_files, print_json, show_table, working
 
@@ -110,8 +111,9 @@ def trace(
     import torch
 
     given = sys.stdin.read() if prompt == "-" else prompt
-    for path in filter(None, (out, table)):
-        check_file(path)
+    check_file(out)
+    if table is not None:
+        check_parquet(table)
     with working(f"loading {model}") as tell:
         from ..language.trace_page import headline
         from ..transformers import BoCGeneration
@@ -156,13 +158,17 @@ def load_model(name: str) -> tuple[Any, Any]:
         raise ValueError(f"{name}: no such folder; give --model the folder of a model that transformers can load")
     where = str(path.parent) if gguf else name
     options = {"local_files_only": path.exists(), **({"gguf_file": path.name} if gguf else {})}
+    how = {"dtype": "auto", "output_loading_info": True}
     with quiet_transformers(transformers):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-            model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype="auto", **options)
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(where, **how, **options)
         except (OSError, ValueError, KeyError) as error:
             said = " ".join(str(error).split())
             raise ValueError(f"{name}: transformers cannot load a causal language model: {said[:300]}") from error
+    if missing := sorted(info["missing_keys"]):  # transformers gives them random values
+        got = f"{missing[0]}{f' and {len(missing) - 1} more' * (len(missing) > 1)}"
+        raise ValueError(f"{name}: expected all weights of a causal language model, got none for {got}")
     import torch
 
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer

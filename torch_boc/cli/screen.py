@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from ..data.atomic import check_file
+from ..data.atomic import check_file, printable
 from . import options as o
 from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, show_pairs, show_table, working
 
@@ -72,7 +72,8 @@ def screen(
             raise ValueError(f"{ready.name}: expected held-out samples with targets for --error, got none")
         threshold = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
         readers = [ready.open(files, path) for path in paths]
-        shared = [name for name in readers[0].notes if all(name in reader.notes for reader in readers)]
+        notes = [[*map(printable, reader.notes)] for reader in readers]  # as blocks name them
+        shared = [name for name in notes[0] if all(name in names for names in notes)]
         for reader in readers:
             tell(f"testing {reader.name}")
             new = reader.whole()

@@ -97,10 +97,10 @@ class Acceptance(HeldOut):
         """
         return self.counts.view(-1, self.kinds, self.counts.shape[-1])
 
-    def adds_up(self) -> bool:
+    def _adds_up(self) -> bool:
         """As for `ConformalTest`, and each wrong prediction has a place by the score of its target, too."""
         wrong, missed = self.by_kind[:, WRONG:].sum(-1).unbind(1)
-        return super().adds_up() and (type(self.counts) is not Tensor or torch.equal(wrong, missed))
+        return super()._adds_up() and (type(self.counts) is not Tensor or torch.equal(wrong, missed))
 
     def calibrate(self, logits: Tensor, target: Tensor, *, group: Tensor | None = None) -> Self:
         """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the object.

@@ -277,7 +277,7 @@ class DriftMonitor(Described):
         pairs = torch.tensor([math.nan, 0, 0, 0, 0], dtype=torch.float64)
         return {**empty_capital()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
 
-    def adds_up(self) -> bool:
+    def _adds_up(self) -> bool:
         """Whether the samples, the alarm and the evidence can belong to one stream."""
         if type(self.seen) is not Tensor:  # a fake tensor has no values
             return True

@@ -21,7 +21,7 @@ class Described(nn.Module):
         super().__init__()
         self.register_load_state_dict_post_hook(_refuse_damaged)
 
-    def adds_up(self) -> bool:
+    def _adds_up(self) -> bool:
         """Whether the numbers of the state can belong to each other; it reads from the device."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class Described(nn.Module):
 
 def _refuse_damaged(module: Described, keys: Any) -> None:
     """Raise if a state that was loaded cannot be that of any samples; torch itself raises if it has missing parts."""
-    if not keys.missing_keys and not module.adds_up():
+    if not keys.missing_keys and not module._adds_up():
         kind = type(module).__name__
         raise ValueError(f"expected the state of a {kind} whose counts add up, got a damaged one; make it again")
 
@@ -319,7 +319,7 @@ class HeldOut(Described):
         """How samples are scored and compared."""
         return self.scoring._asdict()
 
-    def adds_up(self) -> bool:
+    def _adds_up(self) -> bool:
         """Whether no count is negative, and each sample has a place and, unless its score was given, a class."""
         if type(self.counts) is not Tensor:  # a fake tensor has no values
             return True
