@@ -83,6 +83,11 @@ def from_hub(split: str) -> Texts:
 
 
 def from_folder(folder: Path, split: str) -> Texts:
+    if not (folder / f"{split}.csv").exists():
+        raise SystemExit(
+            f"expected {folder / split}.csv, got no such file; put the texts there (class, title, text), and give the "
+            "folder as --data-dir; --smoke needs no data"
+        )
     with (folder / f"{split}.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.reader(file) if row[0].isdigit()]  # some copies have a header
     return [f"{title} {text}" for _, title, text in rows], [int(label) - 1 for label, *_ in rows]

@@ -29,6 +29,14 @@ def test_lightning(name, run, tmp_path):
     assert (tmp_path / "last.ckpt").exists()
 
 
+@pytest.mark.parametrize("name", ["lightning_roberta_agnews.py", "trainer_roberta_agnews.py"])
+def test_texts_that_are_missing(name, tmp_path):
+    command = [sys.executable, str(EXAMPLES / name), "--data-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "train.csv, got no such file; put the texts there (class, title, text), and give the folder" in done.stderr
+
+
 def test_live_digits(run, tmp_path):
     """A line for each epoch of each network, on a terminal of 80 columns, and the figure."""
     printed = run("live_digits.py", "--epochs", "2", "--out", tmp_path / "live.png")
