@@ -1,6 +1,10 @@
 """Several models side by side: paired differences where samples are shared, and reports that are read again."""
 
+import copy
 import json
+import random
+from functools import reduce
+from operator import getitem
 
 import pytest
 import torch
@@ -8,7 +12,7 @@ from scipy.stats import binomtest
 
 from benchmarks.studies import nearly_equal_study
 from tests.evaluation.cases import make_set
-from tests.report.cases import make_results
+from tests.report.cases import LEAK, make_results
 from torch_boc.evaluation import compare, read_report
 from torch_boc.evaluation.differences import accuracy_difference
 from torch_boc.evaluation.intervals import FEW_ON_A_SIDE, random_numbers
@@ -117,7 +121,10 @@ BAD = '{"ood": ["a"], "score": ["b"], "fpr": ["c"], "tpr": [1]}'
         ("[1, 2]", "expected the JSON of one report"),
         ('{"a": {"settings": {}, "tables": {}}}', "expected the JSON of one report"),
         ('{"settings": {"samples": {}, "classes": 2}, "tables": {"roc": {"ood": []}}}', "expected a column 'score'"),
-        (f'{{"settings": {{"samples": 1, "classes": 2}}, "tables": {{"roc": {BAD}}}}}', "'roc': expected numbers, got"),
+        (
+            f'{{"settings": {{"samples": 1, "classes": 2}}, "tables": {{"roc": {BAD}}}}}',
+            "'roc': expected numbers in 'fpr', got others",
+        ),
         ('{"settings": {"samples": {}, "classes": 2}, "tables": {}}', "table 'gaps': expected a row for each set"),
     ],
 )
@@ -126,6 +133,43 @@ def test_other_files_are_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ValueError, match=words):
         read_report(path)
+
+
+def parts(content, *path):
+    """The paths of the parts of a report."""
+    for key, x in content.items() if isinstance(content, dict) else enumerate(content[:3]):
+        yield (*path, key)
+        if isinstance(x, dict | list):
+            yield from parts(x, *path, key)
+
+
+@pytest.mark.slow
+def test_damaged_reports(tmp_path):
+    """Parts that are missing or others: a report is shown or refused by its name, and never ends in another error."""
+    good = Report(make_results(("held out", LEAK)))
+    whole, draw, path = json.loads(good.to_json()), random.Random(0), tmp_path / "report.json"
+    paths = [x for x in parts(whole) if x[0] in ("settings", "tables")]
+    paths = [[x for x in paths if len(x) <= size] for size in (3, 9)]  # the first are few, and are large parts
+    for number in range(250):
+        content = copy.deepcopy(whole)
+        *above, key = draw.choice(paths[number % 2])
+        holder = reduce(getitem, above, content)
+        if number % 3 == 0:
+            del holder[key]
+        else:
+            holder[key] = draw.choice([None, -1, 1e300, "x", "", [], {}, [1], [None], True, [[1]], {"a": 1}, 0])
+        path.write_text(json.dumps(content))
+        found, refused = None, ""
+        try:
+            found = compare({"one": good, "two": path})
+        except ValueError as error:
+            refused = str(error)
+        if found is None:
+            assert refused.startswith(f"{path}: "), (above, key)
+        else:
+            assert found.table().rows
+            assert found.glance().rows
+            found.to_json()
 
 
 def test_arguments():

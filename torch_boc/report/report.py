@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.atomic import check_file, check_folder, write
+from ..data.sets import naming
 from .confidence import MSP
 from .document import markdown, notebook, page
 from .svg import SETS
@@ -19,6 +20,7 @@ from .words import BASELINE
 
 FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
 FILES = ("report.html", "report.md", "report.json", *(f"{name}.svg" for name in FIGURES))
+KINDS: Any = ((int | float | None, "numbers"), (str, "names"))  # of the columns of a table in JSON
 # A figure in a file of its own has no page that gives it colours.
 ON_WHITE = '<svg style="background:#fff;color:#1d2530" '
 
@@ -166,27 +168,45 @@ def read_report(path: str | os.PathLike[str]) -> Report:
     >>> read_report(path).verdict == report.verdict
     True
     """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: expected the JSON of a report, got a file that is not JSON ({error})") from None
+    with naming(str(path)):
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"expected the JSON of a report, got a file that is not JSON ({error})") from None
+        try:
+            report = _restored(content)
+            report.content()  # which needs all parts
+        except ValueError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"expected the JSON of one report, got a damaged one ({reason}); write it again"
+            ) from error
+    return report
+
+
+def _restored(content: Any) -> Report:
     if not isinstance(content, dict) or not {"samples", "classes"} <= set(content.get("settings", ())):
-        raise ValueError(f"{path}: expected the JSON of one report, with settings and tables; got something else")
+        raise ValueError("expected the JSON of one report, with settings and tables; got something else")
     settings, tables = content["settings"], content.get("tables", {})
     read = {}
     for name in TABLES:
         columns, wanted = tables.get(name, {}), list(frame(name))
         missing = [column for column in wanted if columns and column not in columns]
         if missing:
-            raise ValueError(f"{path}: table {name!r}: expected a column {missing[0]!r}; write the report again")
+            raise ValueError(f"table {name!r}: expected a column {missing[0]!r}; write the report again")
+        for column in wanted if columns else ():
+            values, (kind, expected) = columns[column], KINDS[column in NAMES]
+            if not isinstance(values, list) or not all(isinstance(x, kind) for x in values):
+                raise ValueError(
+                    f"table {name!r}: expected {expected} in {column!r}, got others; write the report again"
+                )
         read[name] = frame(name, columns)
-        try:  # null is NaN
-            loose = [x for x, kind in read[name].dtypes.items() if kind.kind == "O" and x not in NAMES]
-            read[name] = read[name].astype(dict.fromkeys(loose, float))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: table {name!r}: expected numbers, got {error}") from None
+        loose = [x for x, kind in read[name].dtypes.items() if kind.kind == "O" and x not in NAMES]
+        read[name] = read[name].astype(dict.fromkeys(loose, float))  # null is NaN
     if not len(read["gaps"]):
-        raise ValueError(f"{path}: table 'gaps': expected a row for each set, got none; write the report again")
+        raise ValueError("table 'gaps': expected a row for each set, got none; write the report again")
     accuracy = settings.get("accuracy")
     settings = {"title": "", **settings, "accuracy": math.nan if accuracy is None else float(accuracy)}
     return Report(Results(settings, **read))
