@@ -1,6 +1,7 @@
 """Every format gives the same rows: all, in blocks, and by chance. What cannot be logits is a line that says why."""
 
 import pickle
+import random
 import subprocess
 import sys
 import zipfile
@@ -122,6 +123,42 @@ def test_files_of_a_folder_that_differ(tmp_path, make, message, first):
     message = "" if first else message
     with pytest.raises(ValueError, match=rf"\.parquet: expected the columns of .*\.parquet, where {message}"):
         read_logits(folder)
+
+
+def random_edit(table, draw):
+    """The table with a column less, more, renamed, or of another kind."""
+    place = draw.randrange(table.num_columns)
+    name = table.column_names[place]
+    text = pa.array([f"{x}" for x in table[name].to_pylist()])
+    lists = pa.array([[x] for x in table[name].to_pylist()])
+    return draw.choice(
+        [
+            lambda: table.remove_column(place),
+            lambda: table.append_column(draw.choice(["logit_5", "knn", "label", "note", " "]), table[name]),
+            lambda: table.rename_columns([f"{x}x" if x == name else x for x in table.column_names]),
+            lambda: table.set_column(place, name, text),
+            lambda: table.set_column(place, name, lists),
+            lambda: table.append_column(name, table[name]),
+        ]
+    )()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lists", [False, True])
+def test_folders_with_one_odd_file(tmp_path, lists):
+    """Nothing is accepted, and nothing but an error of one line comes: of odd columns, and of files that were cut."""
+    draw, logits = random.Random(0), some_samples(60)
+    table = logit_table(*logits, lists=lists)
+    for number in range(150):
+        folder = write_parts(tmp_path / f"{number}", table)
+        path = draw.choice(sorted(folder.iterdir()))
+        if number % 3 == 0:
+            path.write_bytes(path.read_bytes()[: draw.randrange(path.stat().st_size)])
+        else:
+            parquet.write_table(random_edit(parquet.read_table(path), draw), path)
+        with pytest.raises(ValueError, match=f"{folder}.*: expected") as found:
+            read_logits(folder)
+        assert "\n" not in str(found.value), number
 
 
 @pytest.mark.parametrize("sizes", [(3, 4), (4, 3)])
