@@ -171,17 +171,9 @@ def refuse_probabilities(logits: Tensor) -> None:
     """Raise for logits of shape (N, C) if every row is a probability vector, or one of percentages."""
     good = logits.amax(1).isfinite()
     rows = logits if bool(good.all()) else logits[good]
-    if len(rows) == 0 or float(rows.amin()) < 0:  # as logits have in nearly every set
-        return
-    high = float(rows.amax())
-    if high <= 1 + SUM_TOLERANCE and bool(are_probabilities(rows, 1, slack=_slack(rows))):
-        raise ValueError(probabilities_message("every row", REMEDY))
-    if 1 < high <= 101 and bool(are_probabilities(rows, 1, slack=_slack(rows, 100), total=100)):
-        raise ValueError(probabilities_message("every row", PERCENT_REMEDY, 100))
-
-
-def _slack(probabilities: Tensor, total: int = 1) -> float:
-    return float(rounding_slack(probabilities, SUM_TOLERANCE, total))
+    for total, remedy in ((1, REMEDY), (100, PERCENT_REMEDY)):
+        if bool(are_probabilities(rows, 1, total)):
+            raise ValueError(probabilities_message("every row", remedy, total))
 
 
 def logarithms(probabilities: Tensor, first: int = 0) -> Tensor:
@@ -193,7 +185,8 @@ def logarithms(probabilities: Tensor, first: int = 0) -> Tensor:
     >>> logarithms(torch.tensor([[0.5, 0.5, 0.0]]))
     tensor([[ -0.6931,  -0.6931, -69.0776]])
     """
-    low, total, slack = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64), _slack(probabilities)
+    low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
+    slack = float(rounding_slack(probabilities, SUM_TOLERANCE))
     bad = ((low < 0) | ((total - 1).abs() > slack)) & ~total.isnan()  # NaN stays NaN
     if bool(bad.any()):
         row = int(bad.nonzero()[0])

@@ -176,27 +176,21 @@ def as_indices(target: Tensor) -> Tensor:
     return torch.where(wide < 0, torch.iinfo(torch.int64).max, wide) if target.dtype == torch.uint64 else wide
 
 
-def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None, total: int = 1) -> Tensor:
-    """Whether every row is a probability vector, as a scalar tensor. It is False if there are no rows.
+def are_probabilities(logits: Tensor, dim: int, total: int = 1) -> Tensor:
+    """Whether every row is a probability vector, or with a `total` of 100 one of percentages, as a scalar tensor.
 
-    Args:
-        logits: a tensor of any floating dtype.
-        dim: the class axis.
-        slack: how far the sum of a row may be from 1; by default 1e-4 for float32 and float64, 2e-2 for others, and
-            more for rounded ones.
-        total: 100 for percentages.
+    The sums may be off by 1e-4 (2e-2 for float16 and bfloat16), and by more if the first rows are rounded. It is False
+    if there are no rows.
     """
     if logits.numel() == 0:
         return torch.zeros((), dtype=torch.bool, device=logits.device)
-    most: Tensor | float | None = slack
-    if most is None:
-        rows = logits.movedim(dim, -1)
-        while rows.ndim > 2:
-            rows = rows[0]
-        least = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
-        most = rounding_slack(torch.atleast_2d(rows)[:ROUNDED_ROWS], least, total)
+    rows = logits.movedim(dim, -1)
+    while rows.ndim > 2:
+        rows = rows[0]
+    least = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
+    slack = rounding_slack(torch.atleast_2d(rows)[:ROUNDED_ROWS], least, total)
     sums = logits.sum(dim, dtype=torch.float32) / total
-    return (logits.amin() >= 0) & ((sums - 1).abs() <= most).all()
+    return (logits.amin() >= 0) & ((sums - 1).abs() <= slack).all()
 
 
 def rounding_slack(rows: Tensor, least: float, total: int = 1) -> Tensor:
@@ -204,11 +198,11 @@ def rounding_slack(rows: Tensor, least: float, total: int = 1) -> Tensor:
 
     Args:
         rows: (N, C) probabilities; NaN counts as rounded.
-        least: the result if they are not rounded to 2, 3 or 4 digits.
+        least: the result if they are not rounded to 2 to 5 digits.
         total: 100 for percentages.
     """
     slack = torch.full((), least, device=rows.device)
-    for digits in (4, 3, 2):
+    for digits in (5, 4, 3, 2):
         scaled = rows.nan_to_num().to(accumulator(rows.dtype)) * (10**digits / total)
         near = min(0.1, torch.finfo(rows.dtype).eps * 10**digits)
         rounded = ((scaled - scaled.round()).abs() <= near).all()
@@ -253,7 +247,7 @@ class FirstBatch:
                 low, high = logits.select(dim, -1).aminmax()
                 self.found = (low >= 0) & (high <= 1) & (high - low > 0.5)
             else:
-                self.found = sum(total * are_probabilities(logits, dim, total=total) for total in (1, 100))
+                self.found = sum(total * are_probabilities(logits, dim, total) for total in (1, 100))
             if logits.device.type == "cpu":
                 self.refuse()
         elif waits and type(self.found) is Tensor and not torch.cuda.is_current_stream_capturing():
