@@ -54,16 +54,23 @@ def test_what_a_terminal_would_obey_is_written_out():
 
 
 # Writes the same file many times, as each process of two launches does.
-WRITER = "import sys; from torch_boc.data.atomic import write; [write(sys.argv[1], b'%d' % i) for i in range(300)]"
+WRITER = """
+import sys
+import torch
+from torch_boc.data.parquet import ParquetFile
+for i in range(40):
+    with ParquetFile(sys.argv[1]) as file:
+        file.write({"index": torch.arange(i)})
+"""
 
 
 @unix_only
 def test_processes_that_write_the_same_file_leave_each_other_alone(tmp_path):
     """A new file was deleted as abandoned between its opening and its lock."""
-    command = [sys.executable, "-c", WRITER, tmp_path / "file"]
+    command = [sys.executable, "-c", WRITER, tmp_path / "a.parquet"]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
     assert [process.communicate()[1] for process in running] == [b""] * 4
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
 @unix_only
