@@ -29,6 +29,7 @@ NOT_RUN = {
     ("index.md", "make demo"),
     ("fleet.md", "torchrun --nproc-per-node 8 predict.py"),
     ("fleet.md", "import ray"),
+    ("fleet.md", "def decode(row):"),
     ("models.md", 'model = resnet18(weights="DEFAULT")'),
     ("models.md", "from torchvision.models import ViT_B_16_Weights, vit_b_16"),
     ("models.md", "from transformers import AutoTokenizer"),

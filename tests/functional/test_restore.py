@@ -26,6 +26,8 @@ def test_columns_and_classes_of_the_restored_evidence_are_those_of_the_columns(c
     right = evidence.coins.prediction == target
     assert bool((restored.distance[right] == 0).all())
     assert bool(restored.distance[~right].isnan().all())
+    whole = restore_evidence(sample_columns(logits, target) | {"target": target})
+    assert_close(whole.distance, evidence.distance, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("missing", COINS)

@@ -65,10 +65,16 @@ def joined(tables) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
+def rows_of(logits: Tensor, target: Tensor | None = None, **options) -> dict[str, Tensor]:
+    """What a predictor writes of logits: in float32 what does not need the range of float64."""
+    found = sample_columns(logits, target, **options)
+    return {name: x if name in ("prediction", "odds", "loss") else x.float() for name, x in found.items()}
+
+
 def expected(logits: Tensor, target: Tensor | None = None, **options) -> dict[str, Tensor]:
     """The table of `logits`."""
     given = {} if target is None else {"target": target}
-    return {"index": torch.arange(len(logits)), **given, **sample_columns(logits, **options)}
+    return {"index": torch.arange(len(logits)), **given, **rows_of(logits, target, **options)}
 
 
 def assert_same(table: dict[str, Tensor], other: dict[str, Tensor], *, rtol: float = 1e-4) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from torch_boc import BoCPredictor, ConformalTest
+from torch_boc.functional import checks
 from torch_boc.inference import BoCBatchPredictor
 
 WIDTH = 6
@@ -79,6 +80,23 @@ def test_the_model_gets_its_inputs():
         ValueError, match="expected inputs=, the column that the model gets, got none of x, y, path, site"
     ):
         BoCBatchPredictor(make, target="y", id="path")(arrays)
+
+
+def test_a_worker_changes_modes_and_looks_for_probabilities_once(monkeypatch):
+    """On a GPU, looking waits for it."""
+    modes, looks = [], []
+
+    class Counted(nn.Linear):
+        def train(self, mode=True):
+            modes.append(mode)
+            return super().train(mode)
+
+    monkeypatch.setattr(checks, "are_probabilities", lambda *args: looks.append(args) or torch.tensor(False))
+    predictor = BoCBatchPredictor(lambda: Counted(WIDTH, 4), inputs="x")
+    for seed in range(3):
+        predictor(batch(seed=seed))
+    assert modes == [False]
+    assert len(looks) == 1
 
 
 def test_a_pickle_holds_the_factory_and_not_the_model():

@@ -53,7 +53,7 @@ def test_every_form_of_a_batch(form):
 def test_every_kind_of_id(values, make, want, kind, tmp_path):
     ours = predictor(id="path")
     frame = ours.to_frame(batches(values=values, make=make))
-    assert list(frame)[:4] == ["index", "path", "target", "prediction"]
+    assert list(frame)[:4] == ["index", "path", "target", "target_log_probability"]
     assert frame["path"].tolist() == want
     table = parquet.read_table(ours.to_parquet(batches(values=values, make=make), tmp_path / "samples.parquet"))
     assert str(table.schema.field("path").type) == kind

@@ -2,6 +2,8 @@
 
 import sys
 
+import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,7 @@ from tests.dispatch import NoHostSync
 from tests.inference.cases import Counting, Loader, Stream, assert_same, data, expected, joined, predictor, read
 from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
+from torch_boc.data import read_logits
 from torch_boc.functional.checks import FirstBatch
 from torch_boc.functional.columns import COLUMNS
 
@@ -42,7 +45,53 @@ def test_loaders(name):
     wrapped = BoCClassifier(model) if name == "one tensor" else model
     tables = list(predictor(wrapped).predict((LOADERS | UNLABELLED)[name]()))
     assert_same(joined(tables), expected(model.layer(data()[0]), data()[1] if has_target else None))
-    assert list(tables[0]) == ["index", *(["target"] if has_target else []), *COLUMNS]
+    assert list(tables[0]) == ["index", *(["target", "target_log_probability"] if has_target else []), *COLUMNS]
+
+
+def test_the_log_probability_of_the_target_is_that_of_a_softmax():
+    """Even if it is the only column that is named; NaN where the target is no class; refused without targets."""
+    model, (x, y) = Counting(), data()
+    y[3] = -100
+    ours = predictor(model, columns=["target_log_probability", "gap"])
+    table = joined(ours.predict([(x, y)]))
+    assert list(table) == ["index", "target", "target_log_probability", "gap"]
+    want = model.layer(x).log_softmax(-1).gather(1, y.clamp_min(0)[:, None]).squeeze(1).detach()
+    want[3] = torch.nan
+    torch.testing.assert_close(table["target_log_probability"], want, equal_nan=True)
+    with pytest.raises(ValueError, match="expected targets for the column 'target_log_probability', got a batch"):
+        list(ours.predict([x]))
+
+
+def test_likeliest_classes_names_and_logits(tmp_path):
+    """In a frame and in a file, of which reports read the logits."""
+    model, names = Counting(), ["cat", "dog", "owl", "fox", "bee"]
+    ours = predictor(model, top_k=2, class_names=names, keep_logits=True, columns=["prediction"])
+    logits = model.layer(data()[0]).detach()
+    confidences, classes = logits.softmax(-1).topk(2)
+    path = ours.to_parquet([data()], tmp_path / "rows.parquet")
+    for frame in (ours.to_frame([data()]), parquet.read_table(path).to_pandas()):
+        assert list(frame)[2:] == ["prediction", "top_classes", "top_confidences", "class_name", "logits"]
+        assert frame["class_name"].tolist() == [names[i] for i in logits.argmax(-1).tolist()]
+        assert [list(row) for row in frame["top_classes"]] == classes.tolist()
+        torch.testing.assert_close(torch.tensor(np.stack([*frame["top_confidences"]])), confidences)
+        torch.testing.assert_close(torch.tensor(np.stack([*frame["logits"]])), logits)
+    assert [*ours.to_frame([])] == ["index", *ours.columns]
+    read = read_logits(predictor(model, keep_logits=True).to_parquet([data()], tmp_path / "all.parquet"))
+    torch.testing.assert_close(read.logits, logits)
+    assert not read.columns  # what follows from the logits is no score of somebody else
+    with pytest.raises(ValueError, match="expected 5 class_names, as the logits have classes, got 4"):
+        list(predictor(model, class_names=names[:4]).predict(data()[0]))
+    with pytest.raises(ValueError, match="expected the column 'prediction' with class_names="):
+        predictor(model, class_names=names, columns=["gap"])
+
+
+def test_the_smallest_odds_keep_their_digits():
+    """float32 would have 0 for them; what has no such range takes half of the room."""
+    rows = torch.tensor([[300.0, 0.0, 0.0], [1.0, 0.5, 0.0]], dtype=torch.float64)
+    (table,) = predictor(torch.nn.Identity()).predict([rows])
+    assert 1e-131 < table["odds"][0] < 1e-129
+    wide = [name for name, x in table.items() if x.dtype == torch.float64]
+    assert wide == ["odds", "loss"]
 
 
 def test_a_frame_of_chosen_columns():

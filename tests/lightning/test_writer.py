@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
+from tests.inference.cases import rows_of
 from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, points, trainer
 from torch_boc import ConformalTest
-from torch_boc.functional.columns import COLUMNS, sample_columns
+from torch_boc.functional.columns import COLUMNS
 from torch_boc.lightning import BoCPredictionWriter
 
 pytestmark = QUIET
@@ -34,9 +35,9 @@ def table(folder, name="predictions-rank0.parquet"):
 
 def assert_table(found, module, data, trials=100):
     want = {"index": torch.arange(len(data)), "target": data.tensors[1]}
-    want |= sample_columns(logits_of(module, data), trials=trials)
-    assert list(found) == ["index", "target", *COLUMNS]
-    torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-12)
+    want |= rows_of(logits_of(module, data), data.tensors[1], trials=trials)
+    assert list(found) == ["index", "target", "target_log_probability", *COLUMNS]
+    torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-7)
 
 
 def test_one_file_with_every_sample(library, tmp_path):
@@ -73,7 +74,7 @@ def test_columns_of_a_test(module, tmp_path):
     test = ConformalTest().calibrate(logits_of(module, points(60, 5)))
     out, logits = predict(tmp_path, module, loader(DATA), conformal_test=test, alpha=0.2), logits_of(module, DATA)
     found = table(out)
-    assert list(found) == ["index", "target", *COLUMNS, "p_in_distribution", "review"]
+    assert list(found) == ["index", "target", "target_log_probability", *COLUMNS, "p_in_distribution", "review"]
     torch.testing.assert_close(found["p_in_distribution"], test(logits), rtol=1e-12, atol=0)
     assert torch.equal(found["review"], test.flag(logits, 0.2))
     assert parquet.read_schema(out / "predictions-rank0.parquet").metadata[b"alpha"] == b"0.2"
@@ -123,7 +124,7 @@ def test_ids_and_shuffled_indices(module, tmp_path, mapping):
     for place, logits in enumerate((None, step)):
         out = predict(tmp_path / str(place), module, batches, id="path", logits=logits)
         found = parquet.read_table(out / "predictions-rank0.parquet")
-        assert found.column_names == ["index", "path", "target", *COLUMNS]
+        assert found.column_names == ["index", "path", "target", "target_log_probability", *COLUMNS]
         assert found["path"].to_pylist() == [f"image {i}" for i in ORDER]
         assert table(out)["index"].tolist() == ORDER
         assert torch.equal(table(out)["target"], DATA.tensors[1][ORDER])
@@ -152,7 +153,7 @@ def test_several_loaders_of_which_one_has_no_indices(module, tmp_path):
     out = predict(tmp_path, module, [loader(DATA), DataLoader(Stream(), batch_size=5)])
     assert_table(table(out, "predictions-rank0-loader0.parquet"), module, DATA)
     found = table(out, "predictions-rank0-loader1.parquet")
-    assert list(found) == ["target", *COLUMNS]
+    assert list(found) == ["target", "target_log_probability", *COLUMNS]
     assert len(found["gap"]) == 37
 
 

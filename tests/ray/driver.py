@@ -14,5 +14,6 @@ from torch_boc.ray import predict
 if __name__ == "__main__":
     address, files, path, batches = sys.argv[1:]
     ray.init(address=address, log_to_driver=False)
-    factory = partial(models.Watched, batches, 0.5)
-    predict(models.read(files, 30), factory, path, inputs="x", target="label", id="path", batch_size=10, resume=True)
+    factory = partial(models.Watched, batches, 0.3)
+    names = {"inputs": "x", "target": "label", "id": "path"}
+    predict(ray.data.read_parquet(files), factory, path, **names, batch_size=10, resume=True)

@@ -47,12 +47,5 @@ class Watched(torch.nn.Module):
         return self.model(x)
 
 
-def read(files, rows):
-    """The rows of Parquet files in blocks of this size: Ray would read small files as one block."""
-    import ray
-
-    return ray.data.read_parquet(str(files)).repartition(target_num_rows_per_block=rows)
-
-
 def no_weights():
     raise FileNotFoundError("no weights at /models/resnet.pt")

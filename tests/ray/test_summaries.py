@@ -68,6 +68,8 @@ def test_a_summary_of_the_columns_of_a_predictor(ignore_index):
     whole = boc_summary(LOGITS, TARGET, ignore_index=ignore_index)
     assert found.pop("nll").isnan()
     assert_close(found, {key: x for key, x in whole.items() if key != "nll"}, rtol=1e-6, atol=1e-9)
+    named = sample_columns(LOGITS, TARGET)
+    assert_close(summarize(Blocks(with_columns(LOGITS, target=TARGET, **named)), ignore_index=ignore_index), whole)
     right = LOGITS.argmax(-1)
     assert_close(summarize(Blocks(with_columns(LOGITS, target=right)))["nll"], boc_summary(LOGITS, right)["nll"])
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from .._optional import require, require_pyarrow
 from ..core.blocks import block_elements
 from ..core.contract import COINS
-from ..functional.columns import COLUMNS, restore_evidence
+from ..functional.columns import COLUMNS, LIST_COLUMNS, TARGET_COLUMN, restore_evidence
 from . import sets
 from .atomic import printable
 from .finding import TARGET_NAMES
@@ -115,7 +115,7 @@ class LogitReader:
             if names is not None and (isinstance(classes, str) or len({*names}) < max(2, len(names))):
                 raise ContentError(f"expected a list of at least two different names of classes, got {classes!r}")
             self.classes: list[str] | None = names
-            self._content = source if isinstance(source, Arrays) else _open(self._path)
+            self._content = source if isinstance(source, Arrays) else open_content(self._path)
             self.rows = self._content.rows
             self._choose_columns(targets)
             if self.rows == 0:
@@ -144,8 +144,9 @@ class LogitReader:
         for name in self._logits:
             if kinds.get(name) != wanted:
                 raise ContentError(f"expected {wanted} in {name!r}, got {kinds.get(name, 'no such column')}")
-        self._more = [x for x in COLUMNS if predicted and x in kinds]
-        rest = [x for x in kinds if x not in {*self._logits, *self._more} and x.lower() not in NO_SCORES]
+        own = {*COLUMNS, TARGET_COLUMN, *LIST_COLUMNS} if {*COINS} <= {*kinds} else {*self._logits}
+        self._more = [x for x in kinds if predicted and x in own and kinds[x] == NUMBER]
+        rest = [x for x in kinds if x not in {*self._logits, *own} and x.lower() not in NO_SCORES]
         found = [name for name in rest if name.lower() in TARGET_NAMES]
         if len(found) > 1:
             raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
@@ -322,7 +323,7 @@ def _by_name(source: Any) -> dict[str, Any]:
     return {str(name): x for name, x in given.items() if x is not None}
 
 
-def _open(source: str) -> ParquetSheet | Arrays:
+def open_content(source: str) -> ParquetSheet | Arrays:
     """The content of a file, or of many Parquet files."""
     path = Path(source).expanduser()
     if "://" in source or path.is_dir() or (has_magic(source) and not path.exists()):

@@ -23,6 +23,18 @@ def check_parquet(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def as_arrow(column: Any) -> Any:
+    """A tensor, an array of NumPy or a list of strings as an array of Arrow; lists from two axes."""
+    arrow = require_pyarrow()
+    if isinstance(column, list):
+        return arrow.array(column, arrow.string())
+    values = column.detach().cpu().numpy() if isinstance(column, Tensor) else column
+    if getattr(values, "ndim", 1) == 1:
+        return arrow.array(values)
+    ends = arrow.array(range(0, values.size + 1, values.shape[1]), arrow.int32())
+    return arrow.ListArray.from_arrays(ends, arrow.array(values.reshape(-1)))
+
+
 class ParquetFile:
     """Writes batches of columns to a temporary file, which is renamed to `path` when it is closed without an error.
 
@@ -54,15 +66,7 @@ class ParquetFile:
 
     def write(self, columns: Mapping[str, Column]) -> None:
         """Append one batch of tensors and lists of strings; the first batch sets the columns and their types."""
-        arrow = require_pyarrow()
-        self.write_table(
-            arrow.table(
-                {
-                    name: x.detach().cpu().numpy() if isinstance(x, Tensor) else arrow.array(x, arrow.string())
-                    for name, x in columns.items()
-                }
-            )
-        )
+        self.write_table(require_pyarrow().table({name: as_arrow(x) for name, x in columns.items()}))
 
     def write_table(self, table: Any) -> None:
         """Append a pyarrow table."""

@@ -8,6 +8,7 @@ from ..report.tables import Results
 from .detectors import mahalanobis_scores, odin_scores
 from .differences import compare
 from .evaluate import evaluate
+from .rows import summarize_rows
 
 __all__ = [
     "Comparison",
@@ -20,4 +21,5 @@ __all__ = [
     "odin_scores",
     "read_logits",
     "read_report",
+    "summarize_rows",
 ]

@@ -155,7 +155,9 @@ def evaluate(
         left_out = ["the search for samples in several sets"]
         missing = [score.symbol for name, score in scores.items() if any(name not in data.scores for data in sets)]
         left_out += [f"the scores {', '.join(missing)}"] if missing else []
-        left_out += ["the NLL", "fitted calibrators"] if test.target is not None and test.name in bare else []
+        if test.target is not None and test.name in bare:
+            no_loss = sets[0].nll is None or bool(sets[0].nll.isnan().any())
+            left_out += [*(["the NLL"] if no_loss else []), "fitted calibrators"]
         settings |= {"from_columns": True, "left_out": left_out}
     return Report(Results(settings, **{name: frame(name, rows) for name, rows in tables.items()}))
 

@@ -84,7 +84,9 @@ def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
 
 def _evidence(data: AnySet, trials: int) -> Iterator[Evidence]:
     if isinstance(data, ColumnSet):
-        yield data.evidence._replace(trials=trials, distance=None)  # the loss of a wrong prediction is not known
+        below = data.evidence.distance
+        known = None if below is None or bool(below.isnan().any()) else below  # the loss of a wrong prediction
+        yield data.evidence._replace(trials=trials, distance=known)
         return
     for rows in row_blocks(data.logits, *([] if data.target is None else [data.target])):
         yield gather(*rows, trials=trials, extras=True)

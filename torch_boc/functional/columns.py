@@ -8,6 +8,7 @@ from torch import Tensor
 from ..core.coins import Coins, gap_of
 from ..core.contract import COINS
 from ..core.precision import widen
+from ..core.tally import is_class, log_loss
 from . import registry
 from .checks import bare, check_classes, check_names, check_trials, classes_last
 from .evidence import Evidence, gather
@@ -30,6 +31,10 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "loss": lambda x: x.coins.loss,
 }
 COLUMNS = tuple(_COLUMNS)
+# The column of labelled samples: the logarithm of the target's probability, from which the NLL follows.
+TARGET_COLUMN = "target_log_probability"
+# The columns of lists that a predictor adds: the likeliest classes and their probabilities.
+LIST_COLUMNS = ("top_classes", "top_confidences")
 # How far the number of classes, as it follows from a row, may be from a whole number.
 NEARLY = 0.01
 
@@ -46,17 +51,24 @@ def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tu
 
 
 def sample_columns(
-    logits: Tensor, *, dim: int = -1, trials: int = 100, columns: Iterable[str] | None = None
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    dim: int = -1,
+    trials: int = 100,
+    columns: Iterable[str] | None = None,
 ) -> dict[str, Tensor]:
     """The columns of a table with a row for each sample.
 
     Args:
         logits: shape (..., C).
+        target: class indices, for the column `target_log_probability`: NaN where the target is no class.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-value.
         columns: the names of the columns, in this order. The default is all: `prediction`, `confidence`, `dominance`,
             `gap`, its parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy`,
-            `logit_gap`, and `odds` and `loss`, from which reports on tables are computed.
+            `logit_gap`, and `odds` and `loss`, from which reports on tables are computed, and with a target
+            `target_log_probability`.
 
     Returns:
         Tensors without the class axis, on the device of the logits. `prediction` is int64, the others are float64
@@ -65,9 +77,10 @@ def sample_columns(
     >>> sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), columns=["prediction", "free_gap"])
     {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
-    names = check_columns(columns)
+    names = check_columns(columns, () if target is None else (TARGET_COLUMN,))
+    names = (TARGET_COLUMN, *COLUMNS) if columns is None and target is not None else names
     rows = bare(classes_last(logits, dim))
-    return columns_of(gather(rows, trials=trials, extras=column_extras(names)), names)
+    return columns_of(gather(rows, target, trials=trials, extras=column_extras(names)), names)
 
 
 def column_extras(names: Iterable[str]) -> tuple[str, ...]:
@@ -77,7 +90,10 @@ def column_extras(names: Iterable[str]) -> tuple[str, ...]:
 
 def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
     """The columns from evidence; `logit_gap` needs evidence that was gathered with the extra `margin`."""
-    found = {name: _COLUMNS[name](evidence) for name in names if name != "p_value"}
+    found = {name: _COLUMNS[name](evidence) for name in names if name not in ("p_value", TARGET_COLUMN)}
+    if TARGET_COLUMN in names and evidence.target is not None and evidence.distance is not None:
+        known = is_class(evidence.target, evidence.num_classes)
+        found[TARGET_COLUMN] = torch.where(known, -log_loss(evidence.coins.odds, evidence.distance), torch.nan)
     if "p_value" in names:  # from the logarithm, if that was computed
         log_p = found.get("log_p_value")
         found["p_value"] = _COLUMNS["p_value"](evidence) if log_p is None else log_p.exp()
@@ -89,14 +105,14 @@ def restore_evidence(columns: Mapping[str, Tensor], *, num_classes: int | None =
 
     Args:
         columns: tensors of one shape by name: `prediction`, `odds`, `loss`, `concentration` and `free_gap`, and if they
-            are there `energy`, `logit_gap` and `target`. Other columns are ignored.
+            are there `energy`, `logit_gap`, `target` and `target_log_probability`. Other columns are ignored.
         num_classes: C; by default as it follows from the coins.
         trials: the number of coin flips of p-values that are computed from the evidence.
 
     Returns:
         Evidence with the coins and `log_odds`, with `top` if there is an `energy`, with `margin` if there is a
-        `logit_gap`, and with the `target` if there is one. The `distance` of a target that is not the prediction does
-        not follow from columns: it is NaN.
+        `logit_gap`, and with the `target` if there is one. Without `target_log_probability`, the `distance` of a target
+        that is not the prediction is NaN.
 
     >>> evidence = restore_evidence(sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
     >>> evidence.num_classes, round(evidence.coins.odds.item(), 6)
@@ -111,7 +127,10 @@ def restore_evidence(columns: Mapping[str, Tensor], *, num_classes: int | None =
     top = widen(columns["energy"]) - coins.odds.log1p() if "energy" in columns else None
     margin = widen(columns["logit_gap"]) * (classes - 1) if "logit_gap" in columns else None
     target = columns["target"].long() if "target" in columns else None
-    distance = None if target is None else torch.where(coins.prediction == target, 0.0, torch.nan).to(coins.odds.dtype)
+    distance = None
+    if target is not None:
+        below = -widen(columns[TARGET_COLUMN]) - coins.odds.log1p() if TARGET_COLUMN in columns else torch.nan
+        distance = torch.where(coins.prediction == target, 0.0, below).to(coins.odds.dtype).clamp_min(0.0)
     how = {"margin": margin, "target": target, "distance": distance, "log_odds": -coins.odds.log()}
     return Evidence(coins, classes, check_trials(trials), top, **how)
 
@@ -127,7 +146,7 @@ def count_classes(coins: Coins) -> int:
     found = 1 + coins.odds / (coins.loss + coins.free_gap) - coins.odds
     found = found[found.isfinite()]
     classes = float(found.median()) if len(found) else 0.0
-    if classes < 2 - NEARLY or abs(classes - round(classes)) > NEARLY:
+    if classes < 2 - NEARLY or abs(classes - round(classes)) > max(NEARLY, 1e-7 * classes):  # float32 columns
         raise ValueError(
             f"expected odds, loss and free_gap from which the number of classes follows, got {classes:.6g} classes "
             f"from {len(found)} rows; give num_classes"

@@ -24,8 +24,8 @@ class BoCBatchPredictor:
     memory.
 
     The result has a row for each row of the batch, in the same order: the `id` and the columns to `keep` as they came,
-    `target` if you name one, and the columns of `torch_boc.functional.sample_columns`; with a `test`, there are also
-    `p_in_distribution` and `review`. It never has the logits.
+    `target` and `target_log_probability` if you name a target, and the columns of `BoCPredictor`. It has the logits
+    only with `keep_logits=True`.
 
     Args:
         factory: a function without arguments that returns the classifier, a `torch.nn.Module`.
@@ -38,7 +38,7 @@ class BoCBatchPredictor:
         preprocess: a function of the batch, a dict of the arrays of `inputs` (by default of all columns), that returns
             the model's arguments: a tensor, a tuple of tensors, or a dict of tensors by name.
         options: further arguments of `BoCPredictor`: `device`, `dtype`, `compile`, `columns`, `trials`,
-            `conformal_test` and `alpha`.
+            `conformal_test`, `alpha`, `top_k`, `class_names`, `keep_logits` and so on.
 
     Attributes:
         columns: the names of the columns of the result.
@@ -66,7 +66,8 @@ class BoCBatchPredictor:
             raise TypeError(f"expected factory as a function that returns the model, got {type(factory).__name__}")
         # Bad options are refused here, before workers start. A compiled module could not be pickled.
         self._blank = BoCPredictor(nn.Identity(), progress=False, **options | {"compile": False})
-        taken = ("target", *self._blank.columns)
+        found = tuple(self._blank.of_nothing(labelled=target is not None))
+        taken = ("target", *found)
         check_id(id, taken)
         if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
             raise ValueError(f"expected keep as a list of different names, none of another column, got {keep!r}")
@@ -75,7 +76,7 @@ class BoCBatchPredictor:
             options | {"conformal_test": self._blank.conformal_test},
             (*(() if id is None else (id,)), *keep),
         )
-        self.columns = (*self.passed, *(() if target is None else ("target",)), *self._blank.columns)
+        self.columns = (*self.passed, *(() if target is None else ("target",)), *found)
         self._predictor: BoCPredictor | None = None
 
     @property
@@ -90,17 +91,18 @@ class BoCBatchPredictor:
             if name not in batch:
                 raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
         size = len(next(iter(batch.values()), ()))
-        table: dict[str, Tensor] = {} if self.target is None else {"target": torch.arange(0)}
+        table: dict[str, Any] = {} if self.target is None else {"target": torch.arange(0)}
         if size == 0:
-            table |= next(self._blank.predict([]))
+            table |= self._blank.of_nothing(labelled=self.target is not None)
         else:
             if self._predictor is None:
-                self._predictor = BoCPredictor(self.factory(), progress=False, **self._options)
+                self._predictor = BoCPredictor(self.factory().eval(), progress=False, **self._options)
             target = None if self.target is None else column_tensor(self.target, batch[self.target])
-            table |= next(self._predictor.predict([(self._arguments(batch, inputs), target)]))
-        if (rows := len(table.pop("index"))) != size:
+            table |= self._predictor.predict_batch((self._arguments(batch, inputs), target))
+        if (rows := len(table[self._blank.columns[0]])) != size:
             raise ValueError(f"expected preprocess to return {size} samples, as many as the batch has, got {rows}")
-        return {name: batch[name] for name in self.passed} | {name: x.numpy() for name, x in table.items()}
+        arrays = {name: x.numpy() if isinstance(x, Tensor) else numpy().array(x, object) for name, x in table.items()}
+        return {name: batch[name] for name in self.passed} | arrays
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: everything but the classifier."""
@@ -125,6 +127,8 @@ def _writable(array: Any) -> Any:
 
 def column_tensor(name: str, array: Any) -> Tensor:
     """A column as a tensor. Arrays of one shape, one for each row, are stacked."""
+    if isinstance(array, Tensor):
+        return array
     if getattr(getattr(array, "dtype", None), "kind", "") == "O":
         try:
             array = numpy().stack([numpy().asarray(x) for x in array])

@@ -27,10 +27,11 @@ from ..data.atomic import check_folder
 from ..data.finding import check_head
 from ..data.parquet import Column, ParquetFile, check_parquet
 from ..functional.checks import FirstBatch
+from ..functional.columns import TARGET_COLUMN
 from ..nn import Acceptance, ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
-from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land
+from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land, to_device
 from .order import SharedData, as_loader, count_samples, number
 from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings, remove_parts
 from .ranks import check_shard, find_rank
@@ -51,8 +52,9 @@ def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractCont
 class BoCPredictor:
     """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
-    The columns are `index`, the `id` if you name one, `target` if the loader has it, and those of
-    `torch_boc.functional.sample_columns`, all or the ones you choose. With a `conformal_test`, there are also
+    The columns are `index`, the `id` if you name one, `target` and `target_log_probability` if the loader has targets,
+    and those of `torch_boc.functional.sample_columns`, all or the ones you choose, in float32 but for `odds` and
+    `loss`. With a `conformal_test`, there are also
     `p_in_distribution`, the p-value of the test, and `review`, which is True where a person should look at the sample.
     A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A data set or a tensor of all
     inputs may be given instead of a loader. The model returns logits of shape (N, C), in any form that
@@ -83,6 +85,10 @@ class BoCPredictor:
             held-out set.
         id: the name of a column that says which sample a row is, such as "path": strings or numbers, under this key of
             a mapping, or as the third of (x, target, id). The model does not get it.
+        top_k: for the columns `top_classes` and `top_confidences`, lists of so many likeliest classes and their
+            probabilities.
+        class_names: the names of the classes in their order, for the column `class_name` of the prediction.
+        keep_logits: whether the rows have a column `logits`, in float32. It takes 4 bytes for each class.
         shard: (rank, number of processes), if several processes share a map-style data set, or "auto" to ask the
             launcher: torchrun, srun, Lightning, or `torch.distributed`. Each process then predicts its own part of the
             data set, and `to_parquet` writes a folder. No process group is needed.
@@ -114,6 +120,9 @@ class BoCPredictor:
         acceptance: Acceptance | None = None,
         max_error: float = 0.01,
         id: str | None = None,
+        top_k: int = 0,
+        class_names: Sequence[str] | None = None,
+        keep_logits: bool = False,
         shard: str | tuple[int, int] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -129,12 +138,13 @@ class BoCPredictor:
             acceptance=acceptance,
             max_error=max_error,
         )
-        self.columns, self.trials, self.conformal_test = (
-            self._probe.names,
-            self._probe.trials,
-            self._probe.conformal_test,
-        )
-        check_id(id, ("target", *self.columns))
+        self.top_k, self.class_names, self.keep_logits = top_k, class_names, keep_logits
+        if class_names is not None and "prediction" not in self._probe.names:
+            raise ValueError(f"expected the column 'prediction' with class_names=, got {', '.join(self._probe.names)}")
+        more = {"top_classes": top_k, "top_confidences": top_k, "class_name": class_names, "logits": keep_logits}
+        self.columns = *self._probe.names, *(name for name, given in more.items() if given)
+        self.trials, self.conformal_test = self._probe.trials, self._probe.conformal_test
+        check_id(id, ("target", TARGET_COLUMN, *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
         self.model = model if device is None else model.to(device)
         self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
@@ -143,6 +153,7 @@ class BoCPredictor:
         self._forward = torch.compile(model) if compile else model
         self._reader = BatchReader(model, id)
         self._ahead = 1 if self.device.type == "cuda" else 0
+        self._first = FirstBatch(remedy=REMEDY)
         self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
 
     @property
@@ -150,6 +161,7 @@ class BoCPredictor:
         """What the values of a table depend on, beside the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
+        known |= {"top_k": self.top_k} if self.top_k else {}
         if self.conformal_test is not None:
             known |= {"conformal_test": checksum(self.conformal_test.state_dict().items()), "alpha": self._probe.alpha}
         if self._probe.acceptance is not None:
@@ -171,11 +183,24 @@ class BoCPredictor:
         loader = as_loader(loader, self.batch_size)
         return self._tables(number(loader, self._reader), count_samples(loader))
 
+    def predict_batch(self, batch: Any) -> dict[str, Any]:
+        """The table of one batch, without `index`, for a loop of your own. The model must be in eval mode."""
+        read = self._reader.read(batch)
+        columns, self._limit = in_fitting_pieces(
+            lambda piece: self._columns(to_device(piece, self.device)), read, self._limit
+        )
+        table = land({**read.known, **columns}).wait()
+        self._first.refuse()
+        return self._named(table)
+
     def to_frame(self, loader: Any) -> Any:
         """A pandas DataFrame of all samples; with `shard`, of the samples of this process."""
         pandas = require("pandas", purpose="frames need")
         columns = (
-            {name: x.numpy() if isinstance(x, Tensor) else x for name, x in table.items()}
+            {
+                name: x if not isinstance(x, Tensor) else [*x.numpy()] if x.ndim > 1 else x.numpy()
+                for name, x in table.items()
+            }
             for table in self.predict(loader)
         )
         return pandas.concat(map(pandas.DataFrame, columns), ignore_index=True)
@@ -279,12 +304,12 @@ class BoCPredictor:
                     self._first.refuse()
                     if bar is not None:
                         bar.update(len(table[self.columns[0]]))
-                    yield table
+                    yield self._named(table)
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
         if not seen:
             ids: dict[str, Column] = {} if self.id is None else {self.id: []}
-            yield {"index": torch.arange(0), **ids, **self._probe.of_nothing()}
+            yield {"index": torch.arange(0), **ids, **self.of_nothing()}
 
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
@@ -298,4 +323,27 @@ class BoCPredictor:
             )
         self._first.look(logits)
         # Outside of inference mode, so that users get ordinary tensors.
-        return self._probe(logits)
+        return self._probe(logits, batch.known.get("target")) | self._more(logits)  # type: ignore[arg-type]
+
+    def _more(self, logits: Tensor) -> dict[str, Tensor]:
+        """The columns that are lists."""
+        found, names = {}, self.class_names
+        if names is not None and len(names) != logits.shape[-1]:
+            raise ValueError(f"expected {logits.shape[-1]} class_names, as the logits have classes, got {len(names)}")
+        if self.top_k:
+            found["top_confidences"], found["top_classes"] = logits.softmax(-1, torch.float32).topk(self.top_k)
+        return found | ({"logits": logits.to(torch.float32, copy=True)} if self.keep_logits else {})
+
+    def _named(self, table: dict[str, Any]) -> dict[str, Any]:
+        """The table with the names of the predicted classes, and its columns in order."""
+        names = self.class_names
+        if names is not None:
+            table["class_name"] = [names[i] for i in table["prediction"].tolist()]
+        return {name: x for name, x in table.items() if name not in self.columns} | {x: table[x] for x in self.columns}
+
+    def of_nothing(self, *, labelled: bool = False) -> dict[str, Any]:
+        """The columns of no samples."""
+        lists = {"top_classes": torch.zeros(0, self.top_k, dtype=torch.int64), "logits": torch.zeros(0, 2)}
+        lists |= {"top_confidences": torch.zeros(0, self.top_k)}
+        more = {name: x for name, x in lists.items() if name in self.columns}
+        return self._named(self._probe.of_nothing(labelled=labelled) | more)

@@ -12,6 +12,7 @@ from torch.utils.data import DistributedSampler
 from .._optional import require_pyarrow
 from ..data.parquet import Column, ParquetFile
 from ..functional.checks import FirstBatch
+from ..functional.columns import TARGET_COLUMN
 from ..inference.batches import as_ids, check_id, take_id
 from ..inference.order import count_kept
 from ..nn import ConformalTest
@@ -66,7 +67,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         require_pyarrow()
         self.output_dir, self._source = Path(output_dir), LogitSource(logits, binary=binary)
         self._probe = SampleColumns(columns, trials=trials, conformal_test=conformal_test, alpha=alpha)
-        check_id(id, ("target", *self._probe.names))
+        check_id(id, ("target", TARGET_COLUMN, *self._probe.names))
         self.id = id
         self._files: list[ParquetFile] = []
         remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
@@ -121,7 +122,7 @@ class BoCPredictionWriter(BasePredictionWriter):
             columns[self.id] = as_ids(ids, rows)
         if target is not None:
             columns["target"] = target
-        columns |= self._probe(logits)
+        columns |= self._probe(logits, target)
         sampler = getattr(batch_sampler, "sampler", None)
         if type(sampler) is DistributedSampler:  # its last samples may be padding
             rows = min(rows, max(0, count_kept(sampler) - file.rows))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional.checks import bare, check_share, check_trials
-from ..functional.columns import COLUMNS, check_columns, column_extras, columns_of
+from ..functional.columns import COLUMNS, TARGET_COLUMN, check_columns, column_extras, columns_of
 from ..functional.evidence import Evidence, gather
 from ..functional.registry import need_extras
 from .acceptance import Acceptance
@@ -19,6 +19,8 @@ TEST, ACCEPT = "a test", "an acceptance"
 VERDICT = {"p_in_distribution": TEST, "review": TEST, "accepted": ACCEPT}
 
 
+# In rows these stay in float64: the odds of a sure prediction can be below what float32 holds.
+WIDE = ("odds", "loss")
 # A test and the level of `review`, an acceptance and the largest error rate among the accepted predictions.
 Parts = tuple[ConformalTest | None, float, Acceptance | None, float]
 
@@ -81,7 +83,8 @@ class SampleColumns:
 
     The logits are read once for all, and once more for a test with a temperature. Test and acceptance are copied, and
     follow the logits to their device. No value is read back, except for the threshold of the acceptance at the first
-    call.
+    call. The columns of the probe are in float32, but for `odds` and `loss`. With targets, `target_log_probability`
+    comes first, unless other columns are named.
 
     Args:
         columns: which columns, in this order; by default all.
@@ -109,7 +112,10 @@ class SampleColumns:
         self.trials, self.alpha, self.max_error = check_trials(trials), alpha, max_error
         check_levels(conformal_test, alpha, acceptance, max_error)
         self.conformal_test, self.acceptance = copy.deepcopy(conformal_test), copy.deepcopy(acceptance)
-        self.names = check_screened_columns(columns, conformal_test, acceptance)
+        own = None if columns is None or isinstance(columns, str) else [x for x in columns if x != TARGET_COLUMN]
+        self.names = check_screened_columns(columns if own is None else own, conformal_test, acceptance)
+        self._needs_target = columns is not None and own != [*columns]
+        self.labelled = columns is None or self._needs_target
         self._own = [name for name in self.names if name in COLUMNS]
         self._parts: list[ConformalTest | Acceptance] = [
             x for x in (self.conformal_test, self.acceptance) if x is not None
@@ -120,17 +126,23 @@ class SampleColumns:
         direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
         self._extras = {*column_extras(self._own), *need_extras(direct)}
 
-    def __call__(self, logits: Tensor) -> dict[str, Tensor]:
-        """The columns for logits of shape (N, C)."""
+    def __call__(self, logits: Tensor, target: Tensor | None = None) -> dict[str, Tensor]:
+        """The columns for logits of shape (N, C), and class indices of shape (N,) if there are targets."""
+        if target is None and self._needs_target:
+            raise ValueError(f"expected targets for the column {TARGET_COLUMN!r}, got a batch without; leave it out")
         for part in self._parts:
             part.follow(logits.device)
-        evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
-        found = columns_of(evidence, self._own)
+        labels = target.to(logits.device, non_blocking=True) if self.labelled and target is not None else None
+        evidence = gather(bare(logits), labels, trials=self.trials, extras=self._extras)
+        found = columns_of(evidence, self._own if labels is None else [TARGET_COLUMN, *self._own])
+        found = {name: x.float() if x.is_floating_point() and name not in WIDE else x for name, x in found.items()}
         found |= verdict((self.conformal_test, self.alpha, self.acceptance, self.max_error), logits, evidence)
-        return {name: found[name] for name in self.names}
+        return {name: found[name] for name in (*(() if labels is None else (TARGET_COLUMN,)), *self.names)}
 
-    def of_nothing(self) -> dict[str, Tensor]:
-        """The columns of no samples, on the CPU."""
+    def of_nothing(self, *, labelled: bool = False) -> dict[str, Tensor]:
+        """The columns of no samples, with or without targets, on the CPU."""
         classes = [part.num_classes or 2 for part in self._parts]
         device = self._parts[0].counts.device if self._parts else None
-        return {name: column.cpu() for name, column in self(torch.zeros(0, *classes[:1] or [2], device=device)).items()}
+        none = torch.zeros(0, *classes[:1] or [2], device=device)
+        target = torch.arange(0) if labelled or self._needs_target else None
+        return {name: column.cpu() for name, column in self(none, target).items()}

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from .._optional import require, require_pyarrow
+from ..data.parquet import as_arrow
 from ..inference.batch_predictor import BoCBatchPredictor
 from ..inference.part_files import check_settings
 
@@ -33,7 +34,8 @@ class TablePredictor(BoCBatchPredictor):
         """The columns of a table."""
         block = require("ray", "data.block", purpose="work on a cluster needs").data.block
         found = super().__call__(block.BlockAccessor.for_block(table).to_numpy())
-        return require_pyarrow().table(found | {name: table[name] for name in self.passed})
+        made = {name: as_arrow(x) for name, x in found.items() if name not in self.passed}
+        return require_pyarrow().table({name: table[name] for name in self.passed} | made)
 
 
 def predict(
@@ -45,14 +47,15 @@ def predict(
     workers: int | tuple[int, int] = 1,
     batch_size: int = 256,
     num_cpus: float = 1,
+    block_rows: int | None = None,
     resume: bool = False,
     **options: Any,
 ) -> str:
     """Predict all rows of a Ray data set on a cluster, and write their columns as a folder of Parquet files.
 
     It is `dataset.map_batches` with `torch_boc.inference.BoCBatchPredictor`, and `write_parquet`. The values are those
-    of `BoCPredictor`, and the folder never has the logits. Rows have no order there, so name an `id`. If a node or a
-    worker dies, Ray gives its batches to others, and no row is lost or written twice.
+    of `BoCPredictor`, and the folder has the logits only with `keep_logits=True`. Rows have no order there, so name an
+    `id`. If a node or a worker dies, Ray gives its batches to others, and no row is lost or written twice.
 
     `{path}.run` holds the manifest of the run. A run that fails or is killed leaves the rows that are written, perhaps
     with half a file among them, and a manifest that says that the run has not finished; `check_complete` reads it. A
@@ -70,10 +73,16 @@ def predict(
         factory: a function without arguments that returns the classifier. Each worker calls it once.
         path: the folder, as a path that all nodes share, or a URI such as "s3://bucket/folder".
         num_gpus: the GPUs of each worker; the model is moved to "cuda" if there are any.
-        workers: how many workers there are, or (fewest, most). Leave at least 1 CPU of the cluster to Ray for reading,
-            and 2 when a run is resumed: otherwise Ray waits for ever.
+        workers: how many workers there are, or (fewest, most). At least 1 CPU of the cluster is left to Ray for
+            reading, and 2 with `resume`. If the nodes have no room for the fewest workers, that is an error, because
+            Ray would wait for ever. On a cluster that grows from nothing, call
+            `ray.autoscaler.sdk.request_resources` first.
         batch_size: how many rows the model gets at once.
         num_cpus: the CPUs of each worker. torch uses as many threads.
+        block_rows: how many rows a worker is given at once, by default 4 batches. They become one file, which is noted
+            as soon as it is written, and a killed run loses the blocks that are in work. For a long run take what a
+            worker does in a minute, if two or three such blocks for each worker fit in memory, and at least four blocks
+            for each worker.
         resume: whether this run can be continued, and continues an interrupted one.
         options: the other arguments of `BoCBatchPredictor`: `inputs`, `target`, `id`, `keep`, `preprocess`, `dtype`,
             `columns`, `test` and so on.
@@ -90,14 +99,29 @@ def predict(
     if run.check(settings, resume=resume):
         return run.path
     sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
+    check_room(next(iter(sizes.values())), {"CPU": num_cpus, "GPU": num_gpus}, spare=2 if resume else 1)
     how: dict[str, Any] = {"fn_constructor_args": (factory,), "fn_constructor_kwargs": options}
     how |= {"compute": data.ActorPoolStrategy(**sizes), "num_cpus": num_cpus, "num_gpus": num_gpus or None}
-    table = dataset.map_batches(TablePredictor, batch_size=batch_size, batch_format="pyarrow", **how)
+    blocks = dataset.repartition(target_num_rows_per_block=block_rows or 4 * batch_size)  # Ray's have up to 128 MB
+    table = blocks.map_batches(TablePredictor, batch_size=batch_size, batch_format="pyarrow", **how)
     with run.checkpoints(table, str(predictor.id)) if resume else nullcontext():
         run.write({"settings": settings, "resume": resume, "finished": False})
         table.write_parquet(run.path)
     run.write({"settings": settings, "resume": resume, "finished": True})
     return run.path
+
+
+def check_room(workers: int, asked: Mapping[str, float], *, spare: int) -> None:
+    """Raise if the nodes of the cluster have no room for the workers, or do not leave `spare` CPUs for reading."""
+    nodes = [node["Resources"] for node in require("ray", purpose="work on a cluster needs").nodes() if node["Alive"]]
+    fit = sum(min(int(node.get(x, 0) / most + 1e-9) for x, most in asked.items() if most) for node in nodes)
+    cpus, gpus = (f"{sum(node.get(name, 0) for node in nodes):g} {name}s" for name in asked)
+    if fit < workers or sum(node.get("CPU", 0) for node in nodes) < workers * asked["CPU"] + spare:
+        each = " and ".join(f"{number:g} {name}s" for name, number in asked.items())
+        raise ValueError(
+            f"expected room for {workers} workers of {each} each and {spare} CPUs for reading, got {cpus} and {gpus} "
+            f"on {len(nodes)} nodes, for which Ray would wait for ever; ask for fewer, or (fewest, most)"
+        )
 
 
 def check_complete(path: str | os.PathLike[str]) -> str:

@@ -3,19 +3,13 @@
 import pickle
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from ..core.contract import COINS, Tally
-from ..core.tally import empty_tally
 from ..data.sheets import numpy
 from ..functional.checks import check_trials
-from ..functional.columns import restore_evidence
-from ..functional.evidence import Evidence
-from ..functional.summary import summarize as summary_of
-from ..functional.tally import add_evidence, add_logits
-from ..inference.batch_predictor import Arrays, column_tensor
+from ..inference.batch_predictor import Arrays
+from ..inference.summaries import RowSummary, evidence_of
 from ..nn import ConformalTest
 from .cluster import check_dataset
 
@@ -43,37 +37,6 @@ def fold(
     return total
 
 
-def _rows(
-    block: Arrays, logits: str, num_classes: int | None, target: Tensor | None = None, trials: int = 100
-) -> Tensor | Evidence:
-    """The logits of rows; without logits their evidence, as far as it follows from the columns of a predictor."""
-    if logits in block:
-        return column_tensor(logits, block[logits])
-    columns = {name: column_tensor(name, block[name]) for name in (*COINS, "energy", "logit_gap") if name in block}
-    try:
-        labels = {} if target is None else {"target": target}
-        return restore_evidence(columns | labels, num_classes=num_classes, trials=trials)
-    except ValueError as error:
-        raise ValueError(f"expected a column {logits!r}, or those of a predictor: {error}") from error
-
-
-def _groups(block: Arrays, by: str | None) -> dict[Any, Arrays]:
-    """The rows of each group, by the values of column `by`; all rows under None without such a column."""
-    if by is None:
-        return {None: block}
-    if by not in block:
-        raise ValueError(f"expected a column {by!r} to group by, got {', '.join(block)}")
-    places: dict[Any, list[int]] = {}
-    for place, key in enumerate(block[by].tolist()):
-        if key is None or key != key:
-            raise ValueError(
-                f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out of the data set "
-                "with filter, or give them a value of their own"
-            )
-        places.setdefault(key, []).append(place)
-    return {key: {name: x[rows] for name, x in block.items()} for key, rows in places.items()}
-
-
 def summarize(
     dataset: Any,
     *,
@@ -90,8 +53,7 @@ def summarize(
 
     The rows have logits, as lists or tensors of one length, or they are rows that a predictor has written, with
     `prediction`, `odds`, `loss`, `concentration` and `free_gap`. Each worker adds up the blocks that it has, and only
-    the tallies travel. Without logits, `nll` is NaN if there is a wrong prediction, because the columns do not tell the
-    target's logit.
+    the tallies travel. Without logits and `target_log_probability`, `nll` is NaN if there is a wrong prediction.
 
     Args:
         dataset: a `ray.data.Dataset`.
@@ -108,30 +70,9 @@ def summarize(
     Returns:
         A dict of scalar tensors in float64; with `by`, a dict of such dicts by the values of the column.
     """
-    trials = check_trials(trials)
-
-    def add(totals: dict[Any, Tally], block: Arrays) -> dict[Any, Tally]:
-        for key, rows in _groups(block, by).items():
-            total, labels = empty_tally(bins), column_tensor(target, rows[target]) if target in rows else None
-            found = _rows(rows, logits, num_classes, labels, trials)
-            if isinstance(found, Tensor):
-                add_logits(total, found, labels, trials=trials, alpha=alpha, ignore_index=ignore_index)
-            else:
-                counted = None if labels is None or ignore_index is None else labels != ignore_index
-                add_evidence(total, found._replace(counted=counted), alpha=alpha)
-            totals[key] = total
-        return totals
-
-    def merge(totals: dict[Any, Tally], others: dict[Any, Tally]) -> dict[Any, Tally]:
-        for key, other in others.items():
-            for x, y in zip(totals.setdefault(key, empty_tally(bins)), other, strict=True):
-                x.add_(y)
-        return totals
-
-    totals = fold(dataset, dict, add, merge)
-    if by is None:
-        return summary_of(totals.get(None, empty_tally(bins)))
-    return {key: summary_of(total) for key, total in totals.items()}
+    check_trials(trials)
+    how = RowSummary(by, logits, target, num_classes, trials, bins, alpha, ignore_index)
+    return how.result(partial(fold, dataset))
 
 
 def calibrate(
@@ -160,7 +101,7 @@ def calibrate(
     blank.reset()
 
     def add(found: ConformalTest, block: Arrays) -> ConformalTest:
-        found.update(_rows(block, logits, num_classes))
+        found.update(evidence_of(block, logits, num_classes))
         return found
 
     found: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))

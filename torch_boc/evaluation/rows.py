@@ -1,0 +1,56 @@
+"""The exact summary of rows in files, however many they are."""
+
+import os
+from typing import Any
+
+from ..core.contract import COINS
+from ..data.files import open_content
+from ..data.sheets import reading
+from ..inference.summaries import RowSummary, Totals
+from .samples import warn_of_gaps
+
+# The rows that are read at once: of columns, and of logits.
+COLUMN_ROWS, LOGIT_ROWS = 2**16, 2**12
+
+
+def summarize_rows(source: str | os.PathLike[str], *, by: str | None = None, **options: Any) -> Any:
+    """The sums of `BoCMetric` over all rows of a folder that a predictor wrote, block by block, in bounded memory.
+
+    It is `torch_boc.ray.summarize` without Ray, in one process. If the run has not finished, it warns.
+
+    Args:
+        source: a folder, a file, a pattern or a URI such as "s3://bucket/rows".
+        by: the name of a column: there is a summary for each of its values.
+        options: the other arguments of `torch_boc.ray.summarize`: `logits`, `target`, `num_classes`, `trials`, `bins`,
+            `alpha` and `ignore_index`.
+
+    Returns:
+        A dict of scalar tensors in float64 with the keys of `torch_boc.functional.boc_summary`; with `by`, a dict of
+        such dicts by the values of the column.
+
+    >>> import tempfile
+    >>> loader = [(torch.randn(50, 5), torch.randint(3, (50,))) for _ in range(2)]
+    >>> path = BoCPredictor(torch.nn.Linear(5, 3), progress=False).to_parquet(loader, f"{tempfile.mkdtemp()}/a.parquet")
+    >>> summary = summarize_rows(path)
+    >>> summary["samples"], summary["nll"] > 0
+    (tensor(100., dtype=torch.float64), tensor(True))
+    """
+    how = RowSummary(by, **options)
+    warn_of_gaps(source)
+    with reading(os.fspath(source)):
+        content = open_content(os.fspath(source))
+        size = LOGIT_ROWS if how.logits in content.kinds else COLUMN_ROWS
+        if how.logits not in content.kinds and not {*COINS} <= {*content.kinds}:
+            raise ValueError(
+                f"expected a column {how.logits!r}, or those of a predictor, got {', '.join(content.kinds)}"
+            )
+        if by is not None and by not in content.kinds:
+            raise ValueError(f"expected a column {by!r} to group by, got {', '.join(content.kinds)}")
+
+    def fold(empty: Any, add: Any, _: Any) -> Totals:
+        total: Totals = empty()
+        for block in content.batches(how.used(content.kinds), size):
+            add(total, block)
+        return total
+
+    return how.result(fold)
