@@ -14,6 +14,6 @@ from torch_boc.ray import predict
 if __name__ == "__main__":
     address, files, path, batches = sys.argv[1:]
     ray.init(address=address, log_to_driver=False)
-    factory = partial(models.Watched, batches, 0.3)
+    factory = partial(models.Watched, batches, 0.2)
     names = {"inputs": "x", "target": "label", "id": "path"}
     predict(ray.data.read_parquet(files), factory, path, **names, batch_size=10, resume=True)

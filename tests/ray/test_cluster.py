@@ -24,7 +24,7 @@ from torch_boc.ray import check_complete, predict, summarize
 from torch_boc.ray.cluster import Run
 
 pytestmark = pytest.mark.ray
-ROWS, BATCH = 240, 10
+ROWS, BATCH = 1200, 10
 NAMES = {"inputs": "x", "target": "label", "id": "path"}
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +77,7 @@ def written(path):
     return table.to_pandas().set_index("path").sort_index()
 
 
-def wait_for(condition, seconds=150):
+def wait_for(condition, seconds=240):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it did not happen in time"
@@ -137,7 +137,7 @@ def test_a_node_that_dies_costs_no_row(cluster, files, tmp_path):
     batches = tmp_path / "batches"
     batches.mkdir()
     others = {node.node_id: node for node in cluster.worker_nodes}
-    slow = partial(models.Watched, batches, 0.2, next(iter(others)))
+    slow = partial(models.Watched, batches, 0.1, next(iter(others)))
     options = {**NAMES, "workers": 2, "batch_size": BATCH}
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(predict, read(files), slow, tmp_path / "out", **options)

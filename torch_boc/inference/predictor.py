@@ -342,7 +342,7 @@ class BoCPredictor:
         return {name: x for name, x in table.items() if name not in self.columns} | {x: table[x] for x in self.columns}
 
     def of_nothing(self, *, labelled: bool = False) -> dict[str, Any]:
-        """The columns of no samples."""
+        """The columns of no samples, with or without targets."""
         lists = {"top_classes": torch.zeros(0, self.top_k, dtype=torch.int64), "logits": torch.zeros(0, 2)}
         lists |= {"top_confidences": torch.zeros(0, self.top_k)}
         more = {name: x for name, x in lists.items() if name in self.columns}
