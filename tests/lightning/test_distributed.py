@@ -121,6 +121,8 @@ def test_training(run):
     assert "train/boc/gap" in found
     assert (found["train/other/samples"], found["train/other/skipped_batches"]) == (3, 1)  # of the last step
     assert (found["val/other/samples"], found["val/other/skipped_batches"]) == (11, 3)
+    (page,) = run[0].rglob("boc.html")
+    assert f"validation: {found['val/boc/nll']:.3f} in epoch 1" in page.read_text(encoding="utf-8")  # of both processes
 
 
 def test_predictions_are_those_of_one_process(run, module):

@@ -92,7 +92,7 @@ def fit(folder: Path, module: Any) -> None:
 
     keep = library.callbacks.ModelCheckpoint(folder, monitor="val/boc/nll", filename="best")
     other = BoCCallback(prefix="other", logits=failing, keys=("samples", "gap"), every_n_train_steps=1)
-    run = trainer(folder, BoCCallback(every_n_train_steps=2), other, keep, enable_checkpointing=True)
+    run = trainer(folder, BoCCallback(every_n_train_steps=2, page=True), other, keep, enable_checkpointing=True)
     run.fit(module, loader(KNOWN, 4), loader(NEAR, 4))
     save(folder, "fit", run, score=keep.best_model_score)
 

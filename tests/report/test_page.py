@@ -7,8 +7,7 @@ import pytest
 from tests.browser import Watched, browser  # noqa: F401
 from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
-from torch_boc.evaluation import evaluate
-from torch_boc.report import Comparison, Report
+from torch_boc.evaluation import Comparison, Report, evaluate
 
 ODD = "odd <b>set</b>"
 

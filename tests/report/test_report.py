@@ -11,10 +11,9 @@ import torch
 
 from tests.golden import assert_golden
 from tests.report.cases import LEAK, NAN, Outline, make_results
-from torch_boc.report import Report
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.document import TEMPLATES
-from torch_boc.report.report import FIGURES, FILES, read_report, strict
+from torch_boc.report.report import FIGURES, FILES, Report, read_report, strict
 from torch_boc.report.svg import COLOURS, Chart, ticks
 from torch_boc.report.tables import TABLES, frame
 

@@ -15,6 +15,7 @@ from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
 from .libraries import Callback
 from .loop import LoopMetrics, Probes, loader_names, place_ood
+from .page import History, write_page
 from .sources import LogitFunction, LogitSource
 
 
@@ -87,6 +88,9 @@ class BoCCallback(Callback):
         every_n_train_steps: also log every n-th training batch, as `train/boc/gap`.
         plot_every_n_epochs: also draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
             MLflow loggers, or without any of these to PNG files in the log folder.
+        page: write `boc.html` into the log folder after each validation of a fit: the training so far as one
+            self-contained page, named after `prefix`. W&B and MLflow loggers get it as an artifact. Checkpoints keep
+            its history, so a resumed run continues it.
         on_error: "warn" to go on after a problem, as above; "raise" to stop with the error.
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
         conformal_test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your
@@ -121,6 +125,7 @@ class BoCCallback(Callback):
         thresholds: int | None = None,
         every_n_train_steps: int | None = None,
         plot_every_n_epochs: int | None = None,
+        page: bool = False,
         on_error: str = "warn",
         trials: int = 100,
         alpha: float = 0.05,
@@ -163,6 +168,7 @@ class BoCCallback(Callback):
         self.conformal_test = None if blank is None else blank.clone()
         self.acceptance: Acceptance | None = None
         self._loops: dict[str, LoopMetrics] = {}
+        self.page, self._history = page, History()
 
     @property
     def state_key(self) -> str:
@@ -170,9 +176,10 @@ class BoCCallback(Callback):
         return f"{type(self).__qualname__}{{'prefix': {self.prefix!r}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of the test and of the acceptance, if they are calibrated."""
+        """The states of the test and of the acceptance, if they are calibrated, and what the page shows."""
         parts = {"conformal_test": self.conformal_test, "acceptance": self.acceptance}
-        return {name: part.state_dict() for name, part in parts.items() if part is not None and part.calibrated}
+        state = {name: part.state_dict() for name, part in parts.items() if part is not None and part.calibrated}
+        return state | ({"page": dict(self._history)} if self._history else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the test of a checkpoint, if there is one and this callback has a test. Another prefix leaves it out."""
@@ -181,6 +188,7 @@ class BoCCallback(Callback):
         if self._probes.max_error is not None and "acceptance" in state_dict:
             self.acceptance = Acceptance(validate_args=False)
             self.acceptance.load_state_dict(state_dict["acceptance"])
+        self._history = dict(state_dict.get("page", {})) if self.page else {}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin a run."""
@@ -292,6 +300,9 @@ class BoCCallback(Callback):
     def _finish(self, stage: str, trainer: Any, module: Any) -> None:
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
         self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
+        if self.page and stage == "val" and trainer.state.fn == "fit":
+            with self._probes.problems.tolerated("the page"):
+                write_page(self._loops[stage], self._history, trainer, module, self.prefix)
         every = self.plot_every_n_epochs
         if every is None or trainer.fast_dev_run or (trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every):
             return

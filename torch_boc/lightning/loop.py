@@ -115,6 +115,7 @@ class LoaderMetrics:
             This and what follows are of all processes after `gather`.
         judges: the same for acceptance, of the first loader only.
         summary: the summary of `BoCMetric`.
+        total: the tally behind it.
         apart: how well the loader is separated from the first one; empty if it is not compared.
     """
 
@@ -135,6 +136,7 @@ class LoaderMetrics:
         self._extras = need_extras(scores)
         self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
         self.summary: dict[str, Tensor] = {}
+        self.total = self.metric.total()
         self.apart: dict[str, Tensor] = {}
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
@@ -184,6 +186,7 @@ class LoaderMetrics:
             with self.metric.sync_context():
                 total, found = self.metric.total(), self.metric.summary()
             self.metric._report(Counts(*total.counts).invalid)
+        self.total = total
         self.summary = found | {key: torch.full_like(found["gap"], math.nan) for key in LABELLED_KEYS}
         with self.problems.tolerated(f"what the targets of {self.what} decide"):
             if labelled and not self.ood:

@@ -14,12 +14,13 @@ from markupsafe import Markup, escape
 from ..plots import NOTEBOOK_STYLE
 from .parts import Table
 from .screening import knee
+from .svg import PAGE_STYLE
 from .tables import Results
 from .topics import Story
 from .words import GLOSSARY
 
 TEMPLATES = Path(__file__).with_name("templates")
-STYLE, SCRIPT = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "report.js"))
+SCRIPT = (TEMPLATES / "report.js").read_text(encoding="utf-8")
 
 
 def html_text(text: str) -> Markup:
@@ -53,7 +54,7 @@ def environment(folder: Path) -> Environment:
         keep_trailing_newline=True,
     )
     made.filters.update(text=html_text, md=markdown_text)
-    made.globals.update(page_css=Markup(STYLE), report_js=Markup(SCRIPT))
+    made.globals.update(page_css=Markup(PAGE_STYLE), report_js=Markup(SCRIPT))
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 

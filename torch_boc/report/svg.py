@@ -4,8 +4,10 @@ Colours are for colour-blind readers. The names of lines stand above the chart.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from itertools import groupby
+from pathlib import Path
 
 Ends = tuple[float, float]
 UNIT = (0.0, 1.0)
@@ -18,6 +20,8 @@ CHARACTER = 6.6  # the mean width of a letter
 OVERHANG = 6  # of the last number below the horizontal axis, which may be "100 %"
 LONGEST = 32
 FAINT = 'stroke="currentColor" stroke-opacity=".14"'
+# The style of every page, light and dark.
+PAGE_STYLE = Path(__file__).with_name("templates").joinpath("page.css").read_text(encoding="utf-8")
 
 
 class Chart:
@@ -25,17 +29,29 @@ class Chart:
 
     Args:
         xlabel: the name of the values on the horizontal axis.
-        ylabel: stands above the vertical axis.
+        ylabel: stands above the vertical axis; None leaves no room for it.
         x: the ends of the horizontal axis.
         y: the ends of the vertical axis. If the first is the larger one, it has no numbers.
         percent: the axes, among "x" and "y", that show shares as percentages.
-        height: in units of which the width has 476.
+        height: in units of which the width has `width` + 6.
+        width: fewer units make larger letters.
+        xtick: the text of a number on the horizontal axis, which then shows whole numbers only.
     """
 
     def __init__(
-        self, xlabel: str, ylabel: str, x: Ends = UNIT, y: Ends = UNIT, *, percent: str = "xy", height: int = 300
+        self,
+        xlabel: str,
+        ylabel: str | None,
+        x: Ends = UNIT,
+        y: Ends = UNIT,
+        *,
+        percent: str = "xy",
+        height: int = 300,
+        width: int = WIDTH,
+        xtick: Callable[[float], str] | None = None,
     ) -> None:
         self.labels, self.ends, self.percent, self.height = (xlabel, ylabel), (x, y), percent, height
+        self.width, self.xtick = width, xtick
         self._drawn: list[str] = []
         self._legend: list[str] = []
         self._room = [float(LEFT), 0.0]  # where the next name in the legend begins
@@ -45,10 +61,10 @@ class Chart:
         shares = []
         for value, (low, high) in zip((x, y), self.ends, strict=True):
             shares.append(min(1.0, max(0.0, (value - low) / (high - low))))
-        return LEFT + shares[0] * (WIDTH - LEFT - RIGHT), (1 - shares[1]) * (self.height - BELOW)
+        return LEFT + shares[0] * (self.width - LEFT - RIGHT), (1 - shares[1]) * (self.height - BELOW)
 
     def line(self, xs: Iterable[float], ys: Iterable[float], colour: str, name: str = "", style: str = "") -> None:
-        """A line through points, and its name in the legend. `style` are attributes of the path."""
+        """A line through points, with a gap at NaN, and its name in the legend. `style` are attributes of the path."""
         self._path(xs, ys, f'fill="none" stroke="{colour}" stroke-width="2" {style}')
         if name:
             self.name(name, f'<path d="M0 -4h16" stroke="{colour}" stroke-width="2" {style}/>')
@@ -59,8 +75,11 @@ class Chart:
         self.name(name, f'<path d="M0 -9h14v10h-14z" fill="{colour}" fill-opacity=".3"/>')
 
     def _path(self, xs: Iterable[float], ys: Iterable[float], style: str) -> None:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(self.place, xs, ys))
-        self._drawn.append(f'<path d="M{points}" {style}/>')
+        drawn = ""
+        for finite, run in groupby(zip(xs, ys, strict=False), lambda point: math.isfinite(sum(point))):
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.place(*point) for point in run if finite))
+            drawn += f"M{points}" if points else ""
+        self._drawn.append(f'<path d="{drawn}" {style}/>')
 
     def dot(self, x: float, y: float, colour: str, told: str, ends: Ends | None = None) -> None:
         """A dot, what it tells under the pointer, and its interval."""
@@ -90,7 +109,7 @@ class Chart:
         """A name in the legend, beside its sign."""
         short = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
         width = 34 + CHARACTER * len(short)
-        if self._room[0] + width > WIDTH and self._room[0] > LEFT:
+        if self._room[0] + width > self.width and self._room[0] > LEFT:
             self._room = [LEFT, self._room[1] + LINE]
         across, down = self._room
         self._legend.append(f'<g transform="translate({across:.0f} {down + 12:.0f})">{sign}{text(short, 21, 0)}</g>')
@@ -101,17 +120,20 @@ class Chart:
         (left, right), (bottom, top) = self.ends
         drawn = []
         for value in ticks(left, right):
-            across, up = self.place(value, bottom)
-            drawn.append(f'<path d="M{across:.1f} 0V{up:.1f}" {FAINT}/>')
-            drawn.append(text(self._tick("x", value), across, up + 17, "middle"))
+            if self.xtick is None or value % 1 == 0:
+                across, up = self.place(value, bottom)
+                drawn.append(f'<path d="M{across:.1f} 0V{up:.1f}" {FAINT}/>')
+                drawn.append(
+                    text(self.xtick(value) if self.xtick else self._tick("x", value), across, up + 17, "middle")
+                )
         for value in ticks(bottom, top) if bottom < top else ():
             across, up = self.place(left, value)
-            drawn.append(f'<path d="M{across:.1f} {up:.1f}H{WIDTH - RIGHT}" {FAINT}/>')
+            drawn.append(f'<path d="M{across:.1f} {up:.1f}H{self.width - RIGHT}" {FAINT}/>')
             drawn.append(text(self._tick("y", value), across - 7, up + 4, "end"))
-        drawn.append(text(self.labels[0], (LEFT + WIDTH - RIGHT) / 2, self.height - 10, "middle"))
-        above = self._room[1] + 2 * LINE + 12 if self._legend else LINE + 6
-        names = "".join([*self._legend, text(self.labels[1], 0, above - 10)])
-        box = f"0 0 {WIDTH + OVERHANG} {above + self.height:.0f}"
+        drawn.append(text(self.labels[0], (LEFT + self.width - RIGHT) / 2, self.height - 10, "middle"))
+        above = (self._room[1] + LINE + 6 if self._legend else 0) + (0 if self.labels[1] is None else LINE) + 6
+        names = "".join([*self._legend, text(self.labels[1] or "", 0, above - 10)])
+        box = f"0 0 {self.width + OVERHANG} {above + self.height:.0f}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" '
             f'aria-label="{escape(alt)}" font-size="12" font-family="system-ui, sans-serif">{names}'
