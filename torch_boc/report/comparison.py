@@ -4,7 +4,6 @@ import json
 import os
 import re
 import unicodedata
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,8 +33,8 @@ COMPARED_SCORES = (
     *("msp", "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration"),
     *("structural_score", "odin", "mahalanobis"),
 )
-# Drawn by examples/live_digits.py; the page shows it if it lies beside it.
-LIVE = "live_digits.png"
+# The pages of trainings that examples/live_digits.py has written; the page links to them.
+LIVE = "training/*/boc.html"
 ROW = 22  # the height of a name or a bar
 # The main numbers of a report that are in the table of one row for each model, and the titles of their columns.
 GLANCE = {
@@ -174,13 +173,12 @@ class Comparison:
         folder, places, paths = check_folder(folder, comparison_files(self.reports)), slugs(self.reports), []
         for name, place in places.items():
             paths += self.reports[name].save(folder / place, up=f"../{INDEX}")
-        live = folder / LIVE
         page = PAGES.get_template("comparison.html.jinja").render(
             title=TITLE,
             conclusions=self.conclusions(),
             cards=cards(self.reports),
             glance=self.glance(),
-            live=b64encode(live.read_bytes()).decode() if live.is_file() else "",
+            live={path.parent.name: path.relative_to(folder).as_posix() for path in sorted(folder.glob(LIVE))},
             tables=[self.table(), *self.tables()],
             models=[(name, places[name], report.story) for name, report in self.reports.items()],
         )
