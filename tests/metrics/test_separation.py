@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation, kernels
-from torch_boc.functional import auroc, compute_scores, fpr_at_tpr, gather, scores
+from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, gather, scores
 from torch_boc.functional.histogram import bin_centres, score_bin
 from torch_boc.functional.registry import unsaturated_scores
 
@@ -19,8 +19,37 @@ def test_class_is_function_for_every_score():
     expected = {}
     for name, score in unsaturated_scores(logits, ALL).items():
         pair = score[~ood], score[ood]
-        expected |= {f"{name}_auroc": auroc(*pair), f"{name}_fpr95": fpr_at_tpr(*pair)}
+        turned = -pair[1], -pair[0]
+        expected |= {f"{name}_auroc": auroc(*pair), f"{name}_aupr_in": aupr(*pair), f"{name}_aupr_out": aupr(*turned)}
+        expected |= {f"{name}_fpr95": fpr_at_tpr(*pair), f"{name}_fpr95_out": fpr_at_tpr(*turned)}
     check_metric(lambda: BoCSeparation(ALL), batches, expected)
+
+
+def test_both_conventions_are_those_of_pytorch_ood():
+    """There, scores rise out of distribution, OOD samples are the positive class, and their target is negative."""
+    theirs = pytest.importorskip("pytorch_ood.metrics")
+    logits, ood = joined(ood_batches(700, 500))
+    logits[::3] = logits[::3].round()  # ties
+    metric = BoCSeparation(("max_logit", "energy"))
+    metric.update(logits, ood)
+    values = metric.compute()
+    for name, scores_ in compute_scores(logits, ["max_logit", "energy"]).items():
+        reference = theirs.OODMetrics()
+        reference.update(-scores_, torch.where(ood, -1, 0))
+        wanted = reference.compute()
+        keys = {"auroc": "AUROC", "aupr_in": "AUPR-IN", "aupr_out": "AUPR-OUT", "fpr95_out": "FPR95TPR"}
+        for key, their in keys.items():
+            assert values[f"{name}_{key}"].item() == pytest.approx(float(wanted[their]), abs=1e-9)
+        reference = theirs.FPRAtTPR()  # with the roles exchanged it is the other convention
+        reference.update(scores_, torch.where(ood, 0, -1))
+        assert values[f"{name}_fpr95"].item() == pytest.approx(*reference.compute().values(), abs=1e-9)
+        assert values[f"{name}_fpr95"] != values[f"{name}_fpr95_out"]
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
+def test_aupr_is_nan_without_samples_of_one_kind_or_with_nan(sizes):
+    assert aupr(*(torch.arange(float(size)) for size in sizes)).isnan()
+    assert aupr(torch.tensor([1.0, torch.nan]), torch.tensor([0.0])).isnan()
 
 
 def test_binned_is_the_same_however_the_data_come():
@@ -52,10 +81,12 @@ def test_binned_says_its_error(bins):
     logits, ood = joined(ood_batches(3000))
     exact, binned = BoCSeparation(ALL)(logits, ood), BoCSeparation(ALL, thresholds=bins)(logits, ood)
     for name in ALL:
-        off = (binned[f"{name}_auroc"] - exact[f"{name}_auroc"]).abs()
-        assert off <= binned[f"{name}_auroc_error"] + 1e-12
-        excess = binned[f"{name}_fpr95"] - exact[f"{name}_fpr95"]
-        assert -1e-12 <= excess <= binned[f"{name}_fpr95_error"] + 1e-12
+        for key in ("auroc", "aupr_in", "aupr_out"):
+            off = (binned[f"{name}_{key}"] - exact[f"{name}_{key}"]).abs()
+            assert off <= binned[f"{name}_{key}_error"] + 1e-12
+        for key in ("fpr95", "fpr95_out"):
+            excess = binned[f"{name}_{key}"] - exact[f"{name}_{key}"]
+            assert -1e-12 <= excess <= binned[f"{name}_{key}_error"] + 1e-12
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=50), st.sampled_from([2, 128, 2**18, 2**24]))

@@ -10,7 +10,7 @@ from .conformal import Threshold, adjusted_p_values
 from .dice import bag_of_dice
 from .evidence import Evidence, gather
 from .registry import Score, choose_temperature, compute_scores, scores, tempered_dominance
-from .separation import auroc, fpr_at_tpr
+from .separation import aupr, auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tokens import TokenNumbers, token_numbers
 from .trials import (
@@ -33,6 +33,7 @@ __all__ = [
     "TokenNumbers",
     "adjusted_p_values",
     "augrc",
+    "aupr",
     "aurc",
     "auroc",
     "bag_of_coins",

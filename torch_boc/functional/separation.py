@@ -74,6 +74,29 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
+def aupr(positive_scores: Tensor, negative_scores: Tensor) -> Tensor:
+    """The area under the precision-recall curve by the trapezoidal rule, as in torchmetrics and pytorch-ood.
+
+    AUPR-in is `aupr(id_scores, ood_scores)`, and AUPR-out `aupr(-ood_scores, -id_scores)`.
+
+    Args:
+        positive_scores: (N,), higher = more likely positive.
+        negative_scores: (M,).
+
+    Returns:
+        A scalar in float64 (float32 on MPS); NaN if either is empty or has NaN.
+
+    >>> aupr(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]))
+    tensor(0.9167, dtype=torch.float64)
+    """
+    scores = torch.cat([widen(positive_scores), widen(negative_scores)])
+    positive = torch.arange(len(scores), device=scores.device) < len(positive_scores)
+    values, place = scores.unique(return_inverse=True)
+    counts = widen(torch.stack([torch.bincount(place[side], minlength=len(values)) for side in (positive, ~positive)]))
+    area, _ = binned_aupr(*counts)
+    return torch.where(scores.isnan().any(), math.nan, area)
+
+
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
     """`auroc` from histograms, and its largest error: half the chance that the two samples are in the same bin.
 
@@ -96,3 +119,19 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
     place = ((kept >= tpr * positive.sum() - 1e-9).sum() - 1).clamp_min(0)  # the highest bin that keeps enough samples
     total = negative.sum() * (positive.sum() / positive.sum())  # NaN without in-distribution samples
     return above.take(place) / total, negative.take(place) / total
+
+
+def binned_aupr(positive_histogram: Tensor, negative_histogram: Tensor) -> tuple[Tensor, Tensor]:
+    """`aupr` from histograms in rising order of the score, and its largest error, whatever the order within a bin."""
+    positive, negative = widen(positive_histogram).flip(-1), widen(negative_histogram).flip(-1)
+    true, false = positive.cumsum(-1), negative.cumsum(-1)
+    some = negative.sum(-1) / negative.sum(-1)  # NaN without negative samples
+
+    def precision(right: Tensor, wrong: Tensor) -> Tensor:
+        return torch.where(right + wrong > 0, right / (right + wrong), 1.0)
+
+    earlier, earlier_false = true - positive, false - negative
+    reached = (precision(true, false) + precision(earlier, earlier_false)) / 2
+    spread = precision(true, earlier_false) - precision(earlier, false)
+    area, error = ((positive * x).sum(-1) / positive.sum(-1) * some for x in (reached, spread))
+    return area, error

@@ -327,7 +327,8 @@ class LoopMetrics:
             found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
         if place in self._compared():
             found["gap_shift"] = gap - known
-            found |= {key: x for key, x in loader.apart.items() if not key.endswith("_error") or x > NEGLIGIBLE_ERROR}
+            large = {key for key, x in loader.apart.items() if key.endswith("_error") and x > NEGLIGIBLE_ERROR}
+            found |= {x: loader.apart[x] for x in loader.apart if x in found or (x in large and x[:-6] in found)}
         if self.probes.test is not None:
             found["flagged"] = nan
             with self.probes.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):

@@ -65,7 +65,7 @@ def measure(loop: LoopMetrics) -> dict[str, dict[str, float]]:
         loader, name = loop.loaders[place], loop.names[place]
         unknown = LABELLED_KEYS if loader.ood or Counts(*loader.total.counts).bad_targets > 0 else ()
         values = {key: math.nan if key in unknown else x for key, x in summarize(loader.total).items() if key in KEYS}
-        values |= {key: x for key, x in loader.apart.items() if key.endswith("_auroc")}
+        values |= {key: x for key, x in loader.apart.items() if key.endswith("_auroc") and 0 in loop._reliable}
         values |= {key: x for key, x in loop.logged.items() if key == "accepted" and place == 0}
         name = "validation" if name in ("dataloader_idx_0", "combined") else name
         found[name] = {key: float(x) for key, x in values.items()}

@@ -14,7 +14,7 @@ from ..functional.checks import bare, check_names, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.histogram import count_scores, score_histograms
 from ..functional.registry import need_extras, rank
-from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
+from ..functional.separation import aupr, auroc, binned_aupr, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
 from .metric import ProbeMetric, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
@@ -28,14 +28,17 @@ class BoCSeparation(ProbeMetric):
     """How well scores of the logits separate in-distribution samples (the positive class) from the others.
 
     `update` takes logits of shape (N, C), or with more axes, and whether they are out-of-distribution: one boolean for
-    each sample, or one for the whole batch. For each score, `compute` returns `{score}_auroc` and `{score}_fpr95`, the
-    share of out-of-distribution samples at or above the threshold that 95 % of the in-distribution samples reach.
-    Higher means more in-distribution. The paper's `structural_score` is the opposite where the network is sure. Samples
+    each sample, or one for the whole batch. For each score, `compute` returns `{score}_auroc`; `{score}_aupr_in` and
+    `{score}_aupr_out`, the area under the precision-recall curve with in-distribution or out-of-distribution samples as
+    the positive class; and the FPR at 95 % TPR in both conventions: `{score}_fpr95` is the share of out-of-distribution
+    samples that pass when 95 % of the in-distribution samples do, `{score}_fpr95_out`, the FPR95 of pytorch-ood, the
+    share of in-distribution samples that are flagged when 95 % of the out-of-distribution samples are. Higher scores
+    mean more in-distribution. The paper's `structural_score` is the opposite where the network is sure. Samples
     whose scores round to 1 are still ranked, for example by their odds.
 
     The results are exact up to a million samples. With more samples, all are counted in bins, in memory of fixed size.
-    Then `{score}_auroc_error` and `{score}_fpr95_error` give the largest possible error: the AUROC can be too high or
-    too low by this much, the FPR only too high. `compute` warns if an error is above 0.001.
+    Then `{score}_auroc_error` and so on give the largest possible error: areas can be too high or too low by this much,
+    FPRs only too high. `compute` warns if an error is above 0.001.
 
     Args:
         scores: names in `torch_boc.functional.scores`.
@@ -58,7 +61,8 @@ class BoCSeparation(ProbeMetric):
     >>> metric.update(torch.tensor([[9.0, 0.0, 0.0], [5.0, 0.0, 1.0]]), False)
     >>> metric.update(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]), ood=torch.tensor([True, True]))
     >>> {name: value.item() for name, value in metric.compute().items()}
-    {'msp_auroc': 1.0, 'msp_fpr95': 0.0, 'gap_auroc': 1.0, 'gap_fpr95': 0.0}
+    {'msp_auroc': 1.0, 'msp_aupr_in': 1.0, 'msp_aupr_out': 1.0, 'msp_fpr95': 0.0, 'msp_fpr95_out': 0.0,
+     'gap_auroc': 1.0, 'gap_aupr_in': 1.0, 'gap_aupr_out': 1.0, 'gap_fpr95': 0.0, 'gap_fpr95_out': 0.0}
     """
 
     def __init__(
@@ -144,18 +148,25 @@ class BoCSeparation(ProbeMetric):
         return result
 
     def compute(self) -> dict[str, Tensor]:
-        """The AUROC and the FPR at 95 % TPR of each score; NaN if there are no samples of one kind."""
-        result = {}
+        """AUROC, AUPR and FPR at 95 % TPR of each score; NaN if there are no samples of one kind."""
+        pairs: dict[str, Any] = {}
+        functions: Any = (auroc, fpr_at_tpr, aupr) if self.exact else (binned_auroc, binned_fpr_at_tpr, binned_aupr)
+        area, fpr, precision = functions
         if self.exact:
             known, unknown = self.ranked_samples()
             for name in self.scores:
-                result[f"{name}_auroc"] = auroc(known[name], unknown[name])
-                result[f"{name}_fpr95"] = fpr_at_tpr(known[name], unknown[name])
+                pairs[name] = (known[name], unknown[name]), (-unknown[name], -known[name])
         else:
             self._report(getattr(self, self._invalid))
-            for name, id_counts, ood_counts in zip(self.scores, *self.histograms(), strict=True):
-                result[f"{name}_auroc"], result[f"{name}_auroc_error"] = binned_auroc(id_counts, ood_counts)
-                result[f"{name}_fpr95"], result[f"{name}_fpr95_error"] = binned_fpr_at_tpr(id_counts, ood_counts)
+            for name, known, unknown in zip(self.scores, *self.histograms(), strict=True):
+                pairs[name] = (known, unknown), (unknown.flip(0), known.flip(0))
+        result: dict[str, Tensor] = {}
+        for name, (pair, turned) in pairs.items():
+            found = {"auroc": area(*pair), "aupr_in": precision(*pair), "aupr_out": precision(*turned)}
+            found |= {"fpr95": fpr(*pair), "fpr95_out": fpr(*turned)}
+            for key, value in found.items():
+                values = (value,) if isinstance(value, Tensor) else value
+                result |= dict(zip((f"{name}_{key}", f"{name}_{key}_error"), values, strict=False))
         if not self.exact and self.thresholds is None:
             errors = {key: float(value.nan_to_num()) for key, value in result.items() if key.endswith("_error")}
             worst = max(errors, key=errors.__getitem__)
