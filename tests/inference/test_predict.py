@@ -163,7 +163,7 @@ def test_compiled(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or compile(model, backend="eager"))
     model = linear()
     table = joined(predictor(model, compile=True).predict(data()[0].split(5)))
-    assert compiled == [model]
+    assert [call.args[0] for call in compiled] == [model]
     assert_same(table, expected(model(data()[0])))
     torch.compiler.reset()
 
@@ -289,3 +289,22 @@ def test_a_missing_dependency_names_the_extra_before_the_work(module, call, monk
     with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
         call(BoCPredictor(model), tmp_path / "samples.parquet")
     assert model.calls == []
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_chosen_head_and_single_logits(compiled, monkeypatch):
+    """The same table as that of a model that returns the logits (0, z)."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compile(function, backend="eager"))
+    torch.manual_seed(0)
+    head, x = torch.nn.Linear(3, 1), torch.randn(7, 3)
+    pairs = torch.cat([torch.zeros(7, 1), head(x)], 1).detach()
+    for logits in ("0", lambda output: output.logit()):
+        model = torch.nn.Sequential(head, torch.nn.Sigmoid())
+        predictor = BoCPredictor(model, logits=logits, binary=True, compile=compiled, progress=False)
+        (table,) = predictor.predict([x])
+        (wanted,) = BoCPredictor(torch.nn.Identity(), progress=False).predict([pairs])
+        torch.testing.assert_close(table, wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="expected single logits, got probabilities"):
+        list(BoCPredictor(model, binary=True, progress=False).predict([4 * x]))
+    assert BoCPredictor(model, logits="0").settings != BoCPredictor(model, logits="1").settings

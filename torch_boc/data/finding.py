@@ -3,11 +3,12 @@
 Nothing is guessed. What fits no rule, or fits more than one, is an error that lists what was found.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 LOGIT_NAMES = ("logits", "out")  # "out" is the name in torchvision's segmentation models
 TARGET_NAMES = ("labels", "label", "targets", "target", "y", "y_true", "ground_truth")
@@ -57,6 +58,61 @@ def find_logits(output: Any) -> Tensor:
         f"tensor of logits, got {describe(output)}{several}; wrap the model in a module whose forward returns the "
         "logits, as in `return self.model(x)[0]`"
     )
+
+
+def find_submodule(module: nn.Module, name: str) -> nn.Module:
+    """The submodule of this name, or an error that names similar ones."""
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        near = get_close_matches(name, [other for other, _ in module.named_modules() if other], 3, 0.4)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        kind = type(module).__name__
+        raise ValueError(f"expected the name of a submodule of {kind}, got {name!r}{hint}") from None
+
+
+def check_source(model: nn.Module, logits: Any, *, binary: bool = False) -> None:
+    """Raise unless `call_model` can take the logits from there."""
+    if isinstance(logits, str):
+        find_submodule(model, logits)
+    elif logits is None:
+        check_head(model, binary=binary)
+    elif not callable(logits):
+        got = type(logits).__name__
+        raise TypeError(f"expected logits as None, the name of a submodule or a function of the output, got {got}")
+
+
+def call_model(
+    model: nn.Module, logits: str | Callable[[Any], Any] | None, args: Any, kwargs: Mapping[str, Any]
+) -> tuple[Any, Tensor]:
+    """Call a model; return its output, and the logits.
+
+    Args:
+        model: the classifier.
+        logits: None to find them in the output; the name of the submodule that returns them; or a function of the
+            output.
+        args: the positional arguments of the call.
+        kwargs: its arguments by name.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Softmax(-1))
+    >>> output, logits = call_model(model, "0", (torch.ones(2, 5),), {})
+    >>> torch.equal(output, logits.softmax(-1))
+    True
+    """
+    if not isinstance(logits, str):
+        output = model(*args, **kwargs)
+        return output, find_logits(output if logits is None else logits(output))
+    found: list[Any] = []
+    hook = find_submodule(model, logits).register_forward_hook(lambda module, args, output: found.append(output))
+    try:
+        output = model(*args, **kwargs)
+    finally:
+        hook.remove()
+    if len(found) != 1:
+        raise TypeError(
+            f"expected one call of the submodule {logits!r}, got {len(found)}; give a function of the output"
+        )
+    return output, find_logits(found[0])
 
 
 def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:

@@ -4,8 +4,9 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from itertools import chain
 from operator import length_hint
 from pathlib import Path
@@ -24,11 +25,11 @@ from torch.utils.data import (
 from .. import __version__
 from .._optional import require, require_pyarrow
 from ..data.atomic import check_folder
-from ..data.finding import check_head
+from ..data.finding import call_model, check_source
 from ..data.parquet import Column, ParquetFile, check_parquet
-from ..functional.checks import FirstBatch
+from ..functional.checks import FirstBatch, as_binary
 from ..functional.columns import TARGET_COLUMN
-from ..nn import Acceptance, ConformalTest, find_logits
+from ..nn import Acceptance, ConformalTest
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land, to_device
@@ -72,6 +73,9 @@ class BoCPredictor:
         device: where to run; the model is moved there. By default it stays where its first parameter is.
         dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
         compile: whether to run the model through `torch.compile`.
+        logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
+            by the model; or a function of the output.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: the batch size for data sets and tensors; a loader has its own.
@@ -111,6 +115,8 @@ class BoCPredictor:
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         compile: bool = False,
+        logits: str | Callable[[Any], Any] | None = None,
+        binary: bool = False,
         trials: int = 100,
         progress: bool = True,
         batch_size: int = 64,
@@ -127,7 +133,7 @@ class BoCPredictor:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
-        check_head(model)
+        check_source(model, logits, binary=binary)
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
         self._probe = SampleColumns(
@@ -150,7 +156,8 @@ class BoCPredictor:
         self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
         if self.conformal_test is not None:
             self.conformal_test.follow(self.device)
-        self._forward = torch.compile(model) if compile else model
+        self.logits, self.binary, forward = logits, binary, partial(call_model, model, logits)
+        self._forward = torch.compile(forward) if compile else forward
         self._reader = BatchReader(model, id)
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._first = FirstBatch(remedy=REMEDY)
@@ -162,6 +169,8 @@ class BoCPredictor:
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
         known |= {"top_k": self.top_k} if self.top_k else {}
+        if self.logits is not None or self.binary:
+            known |= {"logits": getattr(self.logits, "__qualname__", self.logits), "binary": self.binary}
         if self.conformal_test is not None:
             known |= {"conformal_test": checksum(self.conformal_test.state_dict().items()), "alpha": self._probe.alpha}
         if self._probe.acceptance is not None:
@@ -282,7 +291,7 @@ class BoCPredictor:
 
         On CUDA, the next batch is copied to the device and started before a table is read.
         """
-        self._first, seen = FirstBatch(remedy=REMEDY), 0
+        self._first, seen = FirstBatch(binary=self.binary, remedy=REMEDY), 0
         landing: deque[Landing] = deque()
         prefetch = Prefetch(batches, self.device)
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
@@ -315,7 +324,8 @@ class BoCPredictor:
         """The computation, on the device from beginning to end."""
         autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
         with torch.inference_mode(), autocast:
-            logits = find_logits(self._forward(*batch.args, **batch.kwargs))
+            _, logits = self._forward(batch.args, batch.kwargs)
+        logits = as_binary(logits)[0] if self.binary else logits
         if logits.ndim != 2 or len(logits) != batch.size:
             raise ValueError(
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; a "

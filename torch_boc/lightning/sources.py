@@ -1,13 +1,12 @@
 """Where the logits and the targets of a step come from."""
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..data.finding import describe, find_logits, find_target
+from ..data.finding import describe, find_logits, find_submodule, find_target
 from ..functional.checks import as_binary, classes_last
 from ..functional.tokens import next_labels, predicts_next
 from ..metrics.hook import Hook
@@ -59,14 +58,7 @@ class LogitSource:
         """Put a hook on the named submodule, if there is one; calling it twice does no harm."""
         if not isinstance(self.logits, str) or self._handle is not None:
             return
-        try:
-            submodule = module.get_submodule(self.logits)
-        except AttributeError:
-            near = get_close_matches(self.logits, [name for name, _ in module.named_modules() if name], 3, 0.4)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            kind = type(module).__name__
-            raise ValueError(f"expected the name of a submodule of {kind}, got {self.logits!r}{hint}") from None
-        self._handle = submodule.register_forward_hook(Hook(self._keep))
+        self._handle = find_submodule(module, self.logits).register_forward_hook(Hook(self._keep))
 
     def detach(self) -> None:
         """Remove the hook, and forget what is known of the model."""

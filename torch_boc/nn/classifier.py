@@ -1,7 +1,7 @@
 """Modules that put the probe after a classifier, or around one, and what they return."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from ..data.finding import check_head, find_logits
-from ..functional.checks import FirstBatch, check_trials, classes_last
+from ..data.finding import call_model, check_head, check_source
+from ..functional.checks import FirstBatch, as_binary, check_trials, classes_last
 from ..functional.columns import check_columns, column_extras, columns_of
 from ..functional.evidence import gather
 from .acceptance import Acceptance
@@ -55,7 +55,10 @@ class ProbeOutput(NamedTuple):
 
 @dataclass
 class BoCOutput:
-    """What a wrapped classifier returns.
+    """What a wrapped classifier returns: three attributes, and by name all columns of the probe.
+
+    `logits, probe, output = result` and `result[0]` go by the attributes; `result["gap"]`, `result.keys()` and
+    `dict(result)` by the names of the logits and the columns.
 
     Attributes:
         logits: the classifier's logits, as found in its output.
@@ -75,6 +78,20 @@ class BoCOutput:
             return known[name]
         names = [field.name for field in fields(self)] + list(known or ProbeOutput._fields)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {', '.join(names)}")
+
+    def keys(self) -> list[str]:
+        """The names of the logits and of the columns of the probe."""
+        return ["logits", *(self.probe if isinstance(self.probe, dict) else self.probe._fields)]
+
+    def __getitem__(self, key: Any) -> Any:
+        """An entry by name, or attributes by index."""
+        if isinstance(key, str) and key not in self.keys():
+            raise KeyError(f"{key!r}, expected one of {', '.join(self.keys())}")
+        return getattr(self, key) if isinstance(key, str) else (self.logits, self.probe, self.output)[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The attributes, for `logits, probe, output = result`."""
+        return iter(self[:])
 
 
 # torch.export can return only types that it knows how to take apart, and can save only those with a registered name.
@@ -106,6 +123,8 @@ def _joined(kind: Any) -> Any:
     class BoCModelOutput(BoCOutput, kind):
         """A `BoCOutput` whose entries are those of the model's own output, and the columns of the probe."""
 
+        keys, __getitem__, __iter__ = kind.keys, kind.__getitem__, kind.__iter__
+
         def __new__(cls, *args: Any, **entries: Any) -> Any:
             # Libraries make changed copies of an output with type(output)(entries): these are plain mappings.
             return super().__new__(cls) if len(args) == 3 else kind(*args, **entries)
@@ -132,6 +151,7 @@ class BoCProbe(nn.Module):
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         columns: which columns of `torch_boc.functional.sample_columns` to return, as a dict in this order, instead of a
             `ProbeOutput`. Other columns are not computed.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
             it comes at the second call, which waits once for the device. Compiled and exported modules do not look.
 
@@ -147,16 +167,17 @@ class BoCProbe(nn.Module):
         *,
         dim: int | None = None,
         columns: Sequence[str] | None = None,
+        binary: bool = False,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
         self.trials, self.dim, self.validate_args = check_trials(trials), dim, validate_args
-        self._first = FirstBatch()
+        self.binary, self._first = binary, FirstBatch(binary=binary)
         self.columns = None if columns is None else check_columns(columns)
 
     def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
         """Probe logits; the result has their shape without the class axis."""
-        rows = classes_last(logits, self.dim)
+        rows = as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim)
         if self.validate_args:
             self._first.look(rows, waits=True)
         names = self.columns or ProbeOutput._fields
@@ -172,7 +193,7 @@ class BoCProbe(nn.Module):
 class BoCClassifier(nn.Module):
     """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
 
-    `load_state_dict` takes a checkpoint of the classifier, or one of the model alone.
+    `load_state_dict` takes a checkpoint of the classifier, or one of the model alone, also inside another module.
 
     With a `conformal_test`, the result has `p_in_distribution` and `review` as well, which is True where a person
     should look: where the p-value of `ConformalTest` is at most `alpha`, or is NaN, as for rows with NaN or +inf.
@@ -193,6 +214,10 @@ class BoCClassifier(nn.Module):
         model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
         trials: the number of coin flips of the paper's p-value.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
+        logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
+            by the model; or a function of the output. With a name, `torch.compile(fullgraph=True)` and strict export
+            do not work.
+        binary: as for `BoCProbe`; `result.logits` stay single.
         columns: as for `BoCProbe`; with a test, its columns can be chosen too.
         conformal_test: a `ConformalTest`, calibrated with held-out samples of this model.
         alpha: the largest share of in-distribution samples that `review` may expect to flag.
@@ -219,6 +244,8 @@ class BoCClassifier(nn.Module):
         trials: int = 100,
         *,
         dim: int | None = None,
+        logits: str | Callable[[Any], Any] | None = None,
+        binary: bool = False,
         columns: Sequence[str] | None = None,
         conformal_test: ConformalTest | None = None,
         alpha: float = 0.05,
@@ -229,21 +256,24 @@ class BoCClassifier(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
-        check_head(model)
-        self.model, self.dim = model, dim
+        check_source(model, logits, binary=binary)
+        self.model, self.dim, self.logits, self.binary = model, dim, logits, binary
         check_levels(conformal_test, alpha, acceptance, max_error)
         self.conformal_test, self.alpha = conformal_test, alpha
         self.acceptance, self.max_error = acceptance, max_error
         self.columns = None if columns is None else check_screened_columns(columns, conformal_test, acceptance)
         own = None if self.columns is None else [x for x in self.columns if x not in VERDICT]
         self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
+        if self.probe is not None:
+            self.probe._first.binary = binary  # the logits come as pairs
+        self.register_load_state_dict_pre_hook(_add_prefix)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
         """The model's output, its logits, and what the probe and the test say of them."""
-        output = self.model(*args, **kwargs)
-        check_head(self.model)  # transformers names the kind of the head when it sees the first labels
-        logits = find_logits(output)
-        rows = classes_last(logits, self.dim)
+        output, logits = call_model(self.model, self.logits, args, kwargs)
+        if self.logits is None:  # transformers names the kind of the head when it sees the first labels
+            check_head(self.model, binary=self.binary)
+        rows = as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim)
         found: Any = {} if self.probe is None else self.probe(rows)
         if self.conformal_test is not None:  # one that was calibrated later says here that a level is too low
             self.conformal_test.check_level(self.alpha)
@@ -254,11 +284,15 @@ class BoCClassifier(nn.Module):
             found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Take the state of a classifier, or that of its model alone, whose names do not begin with "model."."""
-        if state_dict and state_dict.keys() <= self.model.state_dict().keys():
-            return self.model.load_state_dict(state_dict, *args, **kwargs)
-        return super().load_state_dict(state_dict, *args, **kwargs)
+
+def _add_prefix(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Load a state of the model alone as a part of the classifier, whose test and acceptance stay as they are."""
+    part, names = f"{prefix}model.", module.model.state_dict().keys()
+    alone, whole = ({start + name for name in names} & state_dict.keys() for start in (prefix, part))
+    if len(alone) > len(whole):
+        moved = {part + key.removeprefix(prefix): state_dict.pop(key) for key in alone}
+        rest = {key: x for key, x in module.state_dict(prefix=prefix).items() if not key.startswith(part)}
+        state_dict |= rest | moved
 
 
 def _passed(name: str) -> property:
