@@ -160,7 +160,7 @@ def calibration_sentences(n: int, repetitions: int) -> list[Row]:
 def _verdict(test: tuple[Tensor, Tensor], split: tuple[Tensor, Tensor]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report = evaluate(test, calibration=split, methods=["temperature"], replicates=REPLICATES, trial_counts=(20,))
+        report = evaluate(test, calibration=split, methods=["temperature"], replicates=REPLICATES)
     return " ".join(report.verdict)
 
 
@@ -171,7 +171,7 @@ def _share(case: str, phrase: str, texts: list[str]) -> Row:
 def null_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of ten OOD sets that are drawn as the test set is: nothing of it is true."""
     numbers = random_numbers(0, "null", str(n))
-    results = evaluate(made_logits(50, numbers, evenness=1.0), replicates=2, trial_counts=(20,)).results
+    results = evaluate(made_logits(50, numbers, evenness=1.0), replicates=2).results
     texts = [
         " ".join(tell(dataclasses.replace(results, **null_tables(n, numbers, results.gaps))).verdict)
         for _ in range(repetitions)

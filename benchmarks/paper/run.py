@@ -25,7 +25,7 @@ from tqdm import tqdm
 from benchmarks.harness import write_page
 from benchmarks.paper.models import Classifier, digest_model, fetch_model, find_model, list_model, load_model
 from benchmarks.paper.sources import SOURCES, fetch_files, find_files, read_samples
-from benchmarks.paper.tables import PUBLISHED, experiment_tables
+from benchmarks.paper.tables import AS_IN_THE_PAPER, PUBLISHED, experiment_tables
 from benchmarks.pieces import in_pieces
 from torch_boc.evaluation import LogitSet, evaluate, odin_scores
 
@@ -201,7 +201,8 @@ def main(args: Sequence[str]) -> None:
         compute = Computation(options.name, path, options.cache, options.device, bar)
         found = {role: compute(x, odin=protocol["odin"] and role in ("id", "ood")) for role, x in sets.items()}
     splits, ood = {CALIBRATION_NAME: found["calibration"]}, {protocol["ood"]: found["ood"]}
-    report = evaluate(found["id"], ood, calibration=splits, train=found["train"], replicates=options.replicates)
+    how: dict[str, Any] = {**AS_IN_THE_PAPER, "replicates": options.replicates}
+    report = evaluate(found["id"], ood, calibration=splits, train=found["train"], **how)
     saved = report.save(options.out)
     text = "\n\n".join(experiment_tables(PUBLISHED[options.name], report.results))
     write_page(options.out / "paper.md", f"# {protocol['title']}: the paper’s tables beside ours\n\n{text}\n")

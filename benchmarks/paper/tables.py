@@ -17,6 +17,11 @@ ERRORS, AREAS = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}, {"auroc": "AUROC
 # Scores that the paper does not report, below those that it does.
 FURTHER = ("log_p_value", "gap", "dominance", "concentration", "logit_gap")
 TRIALS = (20, 50, 100, 200)
+# What the paper compares, beyond the defaults of `evaluate`.
+AS_IN_THE_PAPER: Mapping[str, Any] = {
+    "methods": ["temperature", "isotonic", "vector scaling", "structured scaling"],
+    "trial_counts": TRIALS,
+}
 Rows = Mapping[str, Mapping[str, Any]]
 
 

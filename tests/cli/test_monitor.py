@@ -87,7 +87,7 @@ def test_files_in_order(run, files, reference):
     assert (code, err) == (4, "")
     first, alarm, second = out.splitlines()
     at = int(reference.alarm_at)
-    assert first.startswith("test: 200 samples, no alarm, which takes evidence 100; evidence 0.")
+    assert first.startswith("test: 200 samples, no alarm (threshold 100); evidence 0.")
     assert alarm.startswith(f"ALARM at sample {at}: evidence ")
     assert "has reached 100; the change probably began between sample " in alarm
     assert second.startswith(f"noise: 400 samples, alarm at sample {at}; evidence 10^")

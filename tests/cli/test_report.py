@@ -164,7 +164,7 @@ class TestDemo:
     def test_all_models_side_by_side(self, run, tmp_path):
         code, out, err = run("demo")
         assert (code, err) == (0, "")
-        assert out.startswith("Bag of coins: 3 models, side by side\n")
+        assert out.startswith("3 models side by side\n")
         assert max(map(cell_len, out.splitlines())) <= 80
         assert {path.name for path in (tmp_path / "boc-report").iterdir()} == {"index.html", *self.SMALL}
         for name in self.SMALL:

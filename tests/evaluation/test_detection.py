@@ -149,7 +149,7 @@ def test_a_gap_that_is_a_function_of_confidence_adds_nothing_to_it():
     numbers = torch.Generator().manual_seed(0)
     top = [torch.rand(2000, 1, generator=numbers) * width for width in (1.0, 0.6)]
     logits = [torch.cat([x, torch.zeros(2000, 9)], 1) - 3 for x in top]
-    report = evaluate(*logits, replicates=10, trial_counts=(20,))
+    report = evaluate(*logits, replicates=10)
     table = report.ood.set_index("score")
     assert table.loc["gap", "auroc"] == pytest.approx(1 - table.loc["msp", "auroc"], abs=1e-3)
     assert table.loc["dominance", ["versus_msp", "versus_msp_low", "versus_msp_high"]].abs().max() < 1e-4
@@ -170,7 +170,7 @@ def test_a_column_of_one_side_only_is_left_out_and_named(owner):
 
 def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
     known, strange = 30 * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(300)
-    table = evaluate(known, strange, replicates=20, trial_counts=(20,)).ood.set_index("score")
+    table = evaluate(known, strange, replicates=20).ood.set_index("score")
     assert table.loc[["msp", "energy"], "auroc"].tolist() == [1, 1]
     assert table.loc["msp", ["versus_msp", "versus_msp_low", "versus_msp_high"]].tolist() == [0, 0, 0]
     reach = 1 - 0.025 ** (1 / 200)

@@ -58,7 +58,7 @@ def test_the_order_of_samples_does_not_matter():
     turned = LogitSet(test.logits[order], test.target[order])
     pair = [evaluate(x, y, **FAST) for x, y in ((test, ood), (turned, LogitSet(ood.logits.flip(0))))]
     # By the seed and the places of the samples.
-    drawn = ["trials", "screening", "thresholds", "stream", "acceptance", "samples"]
+    drawn = ["trials", "screening", "thresholds", "stream", "delays", "acceptance", "samples"]
     assert_same(*pair, leave_out=drawn, rtol=1e-6)  # the sums of a row in float32 depend on where it stands
     deterministic = [report.results.trials.query("variant == 'deterministic'") for report in pair]
     pd.testing.assert_frame_equal(*deterministic, rtol=1e-6)
@@ -76,7 +76,15 @@ def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
     said = []
     monkeypatch.setattr("torch_boc.calibration.vector.SECONDS_BETWEEN_WORDS", 0.0)
     test, ood = logit_sets()
-    report = evaluate(test, ood, calibration=labelled(100, seed=9), bins=10, progress=said.append, **FAST)
+    report = evaluate(
+        test,
+        ood,
+        calibration=labelled(100, seed=9),
+        bins=10,
+        progress=said.append,
+        methods=["temperature", "vector scaling"],
+        **FAST,
+    )
     for name, table in tables(report).items():
         assert list(table) == list(frame(name))
         assert len(table)
@@ -96,8 +104,8 @@ def test_labels_counted_from_1_are_named_for_what_they_are():
     logits = logits + 6 * torch.eye(5)[target]
     kept = target < 4
     report = evaluate((logits[kept], target[kept] + 1), **FAST)
-    assert report.story.finding == "The labels do not seem to fit the logits"
-    assert report.verdict[0].endswith("With each label lower by one, 100.0 % would be right.")
+    assert report.story.finding == "The labels do not match the logits"
+    assert report.verdict[0].endswith("With each label lower by one, it is 100.0 %.")
 
 
 def test_names_of_classes_and_files_reach_the_report():
@@ -109,7 +117,7 @@ def test_names_of_classes_and_files_reach_the_report():
     assert first["name"] == f"img/{first['row'] - 1000}.png"
     text = report.to_markdown()
     assert f"{first['name']} (id row {first['row']:,})" in text
-    assert any(f"{one} is taken for {other}" in text for one in names for other in names)
+    assert any(f"{one} predicted as {other}" in text for one in names for other in names)
 
 
 def test_threads_are_as_before():

@@ -1,22 +1,19 @@
 """Calibration errors against NumPy, torch and public records; leaks; the reliability curve."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tests.calibration.cases import drawn_split, mean_nll
 from tests.data.cases import labelled
-from torch_boc.calibration import TemperatureScaling, VectorScaling
+from torch_boc.calibration import StructuredScaling, TemperatureScaling
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.intervals import random_numbers
-from torch_boc.evaluation.reliability import ADVISED, Judged, bin_errors, chance_error, fold_loss, judge
+from torch_boc.evaluation.reliability import Judged, bin_errors, chance_error, judge
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import calibration_error
 
-METHODS = ["MSP", "temperature", "isotonic", "vector scaling", "structured scaling", "BoC"]
+METHODS = ["MSP", "temperature", "isotonic", "structured scaling", "BoC"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +25,7 @@ def report():
 def test_table_of_all_methods(report):
     table = report.calibration
     assert table["method"].tolist() == METHODS
-    assert table["split"].tolist() == ["", *["calibration"] * 4, ""]
+    assert table["split"].tolist() == ["", *["calibration"] * 3, ""]
     assert table["temperature"].notna().tolist() == [name == "temperature" for name in METHODS]
     logits, target = labelled(1500)
     summary = boc_summary(logits[:1000], target[:1000])
@@ -44,7 +41,7 @@ def test_table_of_all_methods(report):
         assert (table[f"{name}_high"] > table[name]).all()
 
 
-@pytest.mark.parametrize("kind", [TemperatureScaling, VectorScaling])
+@pytest.mark.parametrize("kind", [TemperatureScaling, StructuredScaling])
 def test_likelihood_and_accuracy_are_those_of_calibrated_logits(report, kind):
     logits, target = labelled(1500)
     method = kind().fit(logits[1000:], target[1000:])
@@ -98,21 +95,15 @@ def test_a_split_that_cannot_be_fitted_is_left_out_alone():
     (logits, more), (target, theirs) = logits.split(400), target.split(400)
     one_class = (more[theirs == 0], theirs[theirs == 0])
     with pytest.warns(UserWarning, match="calibration split 'sorted': .*vector scaling is left out"):
-        report = evaluate((logits, target), calibration={"sorted": one_class, "good": (more, theirs)}, replicates=20)
+        report = evaluate(
+            (logits, target),
+            calibration={"sorted": one_class, "good": (more, theirs)},
+            methods=["temperature", "vector scaling"],
+            replicates=20,
+        )
     methods = report.calibration.groupby("split")["method"].apply(list).to_dict()
     assert "vector scaling" not in methods["sorted"]
-    assert methods["good"] == ["temperature", "isotonic", "vector scaling", "structured scaling"]
-
-
-def test_the_loss_on_halves_chooses_what_cures_the_samples():
-    """A temperature cures logits that are too far apart; a class that is chosen too often needs a bias."""
-    plain, target = drawn_split(2000, 4, temperature=2.0)
-    for logits, better in ((plain, "temperature"), (plain + torch.tensor([3.0, 0.0, 0.0, 0.0]), "structured scaling")):
-        losses = {kind.name: fold_loss(kind, logits, target, seed=0) for kind in ADVISED}
-        assert min(losses, key=losses.__getitem__) == better
-        best = mean_nll(plain, target, 2.0)
-        assert best - 0.01 < losses[better] < best + 0.06
-    assert math.isnan(fold_loss(ADVISED[0], plain[:1], target[:1], seed=0))
+    assert methods["good"] == ["temperature", "vector scaling"]
 
 
 def test_the_interval_of_the_error_is_that_of_right_minus_confidence():

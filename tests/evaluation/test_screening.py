@@ -23,7 +23,7 @@ from torch_boc.functional import bag_of_coins, compute_scores, p_value
 from torch_boc.functional.conformal import excess_chance, threshold_rank
 from torch_boc.nn import Acceptance, ConformalTest, DriftMonitor
 
-FAST = {"replicates": 10, "trial_counts": (20,), "methods": []}
+FAST = {"replicates": 10, "methods": []}
 
 
 def screened(test, *others, trusted=None, **options):

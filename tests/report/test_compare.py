@@ -10,7 +10,7 @@ import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report.comparison import Comparison, cards
-from torch_boc.report.confidence import LEAKING
+from torch_boc.report.confidence import EASIER
 from torch_boc.report.document import html_text
 from torch_boc.report.parts import Cell
 from torch_boc.report.report import Report
@@ -29,7 +29,7 @@ def test_a_column_for_each_model_and_no_empty_rows(comparison):
     rows = {name.text: [cell.text for cell in cells] for name, *cells in table.rows}
     results = comparison.reports["ResNet <20>"].results
     msp = results.calibration.set_index("method").loc["MSP", "ece"]
-    assert rows["ECE, as it is"] == [f"{msp:.4f}", "–"]
+    assert rows["ECE, uncalibrated"] == [f"{msp:.4f}", "–"]
     auroc = results.ood.set_index("score").loc["structural_score", "auroc"]
     assert rows["AUROC, s_BoC"][0] == f"{auroc:.4f}"
     assert all(any(value != "–" for value in values) for values in rows.values())
@@ -40,11 +40,11 @@ def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
     (split,) = (first for text, _, first in rows if text == "calibrated on")
     assert split == Cell("held out")
     errors = [(mark, first.text) for text, mark, first in rows if text == "ECE, temperature"]
-    assert errors == [("", "0.0112"), (LEAKING, "0.0644")]
+    assert errors == [("", "0.0112"), (EASIER, "0.0644")]
 
 
 def test_the_first_card_says_what_calibration_does(comparison):
-    assert cards(comparison.reports)[0][1] == "Off by 5.3 points, and by 1.1 once calibrated."
+    assert cards(comparison.reports)[0][1] == "ECE 5.3 %, 1.1 % after calibration."
 
 
 def test_differences_belong_to_a_report():

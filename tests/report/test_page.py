@@ -32,11 +32,11 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(browser, folder, report
     with Watched(browser, folder / "report.html") as watched:
         page, slider = watched.page, watched.page.locator("#share")
         slider.focus()
-        assert "A person sees" in page.locator("#live").inner_text()
+        assert "Review" in page.locator("#live").inner_text()
         for key in ("Home",) + ("ArrowLeft",) * 21 + ("ArrowRight",):
             page.keyboard.press(key)
         live = page.locator("#live").inner_text().replace("\u00a0", " ")
-        share = float(re.match(r"A person sees (\S+) %", live)[1]) / 100
+        share = float(re.match(r"Review (\S+) %", live)[1]) / 100
         assert share == pytest.approx(0.15)
         rows = report.results.review
         for _, row in rows[rows["share"].sub(share).abs() < 1e-9].iterrows():
@@ -44,7 +44,7 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(browser, folder, report
         assert slider.get_attribute("aria-valuetext").replace("\u00a0", " ") == live
         assert page.locator("#cut").get_attribute("transform") == "translate(340 0)"
         page.keyboard.press("Home")
-        assert "sees 0.0" in page.locator("#live").inner_text()
+        assert "Review 0.0" in page.locator("#live").inner_text()
         assert watched.said == watched.asked == []
 
 

@@ -79,7 +79,11 @@ def test_json_is_strict_and_gives_the_tables_back(report, tmp_path):
     content = json.loads(text, parse_constant=refuse)
     assert content["verdict"] == report.verdict
     assert report.verdict[0] in text  # no escapes for letters of other languages
-    assert content["finding"] == report.story.finding == "Too sure by 5 points; one number repairs it"
+    assert (
+        content["finding"]
+        == report.story.finding
+        == "Overconfident: ECE 5.3 %; structured scaling improves it to 1.1 %"
+    )
     assert content["settings"] == {**report.results.settings}
     for written in (report, Report(make_results((), (), targets=False))):
         written.to_json(tmp_path / "report.json")
@@ -123,7 +127,7 @@ def test_figures_are_svg_that_tell_their_numbers(splits, ood):
         assert ElementTree.fromstring(figure).get("aria-label")
         assert re.search(r"\d+\.\d+,\d+\.\d+", figure)
         assert not re.search(r"\bnan\b", figure)
-    rows = results.reliability.query("samples >= 10 and method in ['MSP', 'temperature', 'BoC']")
+    rows = results.reliability.query("samples >= 10 and method in ['MSP', 'structured scaling', 'BoC']")
     assert figures["reliability"].count("<title>") == len(rows)
     filled = results.coherence.query("samples > 0").groupby("set", sort=False).size()
     assert figures["coherence"].count("<title>") == filled[: len(COLOURS)].sum()
@@ -139,8 +143,8 @@ def test_points_are_where_they_belong():
 
 def test_short_forms(report):
     lines = repr(report).split("\n")
-    assert lines[0] == "Report: Too sure by 5 points; one number repairs it"
-    assert lines[1].startswith("test 10,000, svhn 26,032, held out 5,000, training samples 5,000 · 91.7 % right")
+    assert lines[0] == "Report: Overconfident: ECE 5.3 %; structured scaling improves it to 1.1 %"
+    assert lines[1].startswith("test 10,000, svhn 26,032, held out 5,000, training samples 5,000 · accuracy 91.7 %")
     assert lines[2:] == [f"- {sentence}" for sentence in report.verdict]
     fragment = Outline(report._repr_html_())
     assert len(fragment.all("table")) == 2

@@ -28,7 +28,7 @@ MEANING = {
 
 
 class LeakWarning(UserWarning):
-    """The calibration split is easier than the test set. What is fitted on it will be overconfident there."""
+    """The calibration split is easier or harder than the test set. What is fitted on it does not transfer."""
 
 
 class OverlapWarning(UserWarning):
@@ -36,14 +36,13 @@ class OverlapWarning(UserWarning):
 
 
 class LeakTest(NamedTuple):
-    """Whether a calibration split is easier than the test set.
+    """Whether a calibration split is easier or harder than the test set.
 
     Attributes:
         accuracy: the accuracy on the calibration split.
         test_accuracy: the accuracy on the test set.
-        p_value: the chance that so many of the right predictions, or more, are in the calibration split, if both sets
-            are alike.
-        suspicious: whether p_value is below 0.001 and the accuracy is higher by more than a percentage point.
+        p_value: two-sided, of the hypothesis that the accuracy is the same.
+        suspicious: whether p_value is below 0.001 and the accuracies differ by more than a percentage point.
     """
 
     accuracy: float
@@ -53,11 +52,11 @@ class LeakTest(NamedTuple):
 
 
 def leak_test(calibration_correct: int, calibration_samples: int, test_correct: int, test_samples: int) -> LeakTest:
-    """The one-sided exact test of Fisher for two proportions.
+    """Fisher's exact test for two proportions, two-sided: twice the smaller tail.
 
-    If both sets are alike, each choice of the right predictions among all samples is equally likely, so the number of
-    those in the calibration split is hypergeometric. A split that is easier is training data, or it has another mix of
-    classes: the test does not tell which.
+    If both sets are alike, each choice of the correct predictions among all samples is equally likely, so the number of
+    those in the calibration split is hypergeometric. An easier split may be training data or have another class mix; a
+    harder one may have other labels or another class mix.
 
     Args:
         calibration_correct: the number of right predictions in the calibration split.
@@ -74,8 +73,10 @@ def leak_test(calibration_correct: int, calibration_samples: int, test_correct: 
     a, b = _share(calibration_correct, calibration_samples), _share(test_correct, test_samples)
     p_value = math.nan
     if calibration_samples and test_samples:
-        p_value = excess_chance(calibration_correct, calibration_samples, test_correct + 1, test_samples)
-    return LeakTest(a, b, p_value, p_value < LEAK_LEVEL and a - b > RELEVANT_DIFFERENCE)
+        ours, theirs = (calibration_correct, calibration_samples), (test_correct, test_samples)
+        tails = [excess_chance(*more, less[0] + 1, less[1]) for more, less in ((ours, theirs), (theirs, ours))]
+        p_value = min(1.0, 2 * min(tails))
+    return LeakTest(a, b, p_value, p_value < LEAK_LEVEL and abs(a - b) > RELEVANT_DIFFERENCE)
 
 
 def _share(correct: int, samples: int) -> float:

@@ -1,4 +1,4 @@
-"""`torch-boc monitor`: has the input drifted? An alarm that may be looked at after every sample."""
+"""`torch-boc monitor`: a drift alarm that can be checked after every sample."""
 
 import os
 from contextlib import nullcontext
@@ -29,24 +29,23 @@ def monitor(
     classes: o.Classes = None,
     json: o.Json = False,
 ) -> None:
-    """Watches a stream of logits, and raises an alarm when they no longer look like the held-out samples.
+    """Monitor a stream of logits, and raise an alarm when it drifts from the held-out samples.
 
-    Each sample is ranked among the held-out and all earlier ones, and a gambler bets against the ranks being uniform.
-    The evidence is the gambler's capital. Without drift it ever reaches 1/alpha with a chance of at most alpha, however
-    long the stream is. With --run-length it is compared with that number instead, for streams that never end: without
-    drift there is at most one false alarm in so many samples on average. The exit code is 4 if there was an alarm, and
-    0 otherwise. With --json each line is an object.
+    Each sample is ranked among the held-out and all earlier ones. A betting martingale tests that the ranks are
+    uniform; the evidence is its wealth. The probability that it ever reaches 1/alpha is at most alpha, however long the
+    stream, if samples are exchangeable with the held-out set. With --run-length, for endless streams, there is at most
+    one false alarm in that many samples on average. The exit code is 4 after an alarm, otherwise 0. With --json each
+    line is an object.
 
-    Samples that depend on each other, such as the frames of a video, raise false alarms: give one of each session,
-    every k-th frame, or shuffled batches.
+    Dependent samples, such as video frames, raise false alarms: give one sample per session, every k-th frame, or
+    shuffled batches.
 
-    Files are read in their order. Standard input has one sample in each line, numbers with commas between them or an
-    array of JSON, and is read as it comes. A bad line is an error that names it; the samples before it count. Rows with
-    NaN or +inf are skipped, and do not count as samples.
+    Files are read in order. Standard input has one sample per line, as comma-separated numbers or a JSON array. A bad
+    line is an error that names it; the samples before it count. Rows with NaN or +inf are skipped and do not count.
 
-    With --state the stream is saved after each batch, and continued if the file is there: a file whose logits were
-    taken before is left out, and --calibration need not be given again. What comes from standard input is always taken
-    as new. Delete the file to begin again. A second monitor with the same state is refused.
+    With --state the stream is saved after each batch and resumed from the file: files that were read before are
+    skipped, and --calibration need not be repeated. Standard input is always new. Delete the file to start over. A
+    second monitor with the same state is refused.
 
     Examples:
         torch-boc monitor day1.npz day2.npz --calibration val.npz

@@ -1,4 +1,4 @@
-"""`torch-boc report`, `compare` and `demo`: reports on a user's logits, and on those that come with the package."""
+"""`torch-boc report`, `compare` and `demo`: reports on a user's logits, and on those of the bundled models."""
 
 import re
 import warnings
@@ -16,10 +16,10 @@ from .output import Terminal, choose_folder, list_files, print_json, say, show_p
 
 GATE = 1
 # Short titles of the table of one row for each model, and what they mean.
-GLANCE = ["", "right", "points off", "caught", "accepted", "alarm after"]
+GLANCE = ["", "accuracy", "ECE", "detected", "accepted", "delay"]
 GLANCE_SAYS = (
-    "Points off in its confidence, as it is → calibrated; unfamiliar samples caught at 5 % false alarms; accepted at "
-    "1 % error, to go out unseen; samples to an alarm."
+    "ECE uncalibrated → calibrated; OOD samples detected at 5 % FPR; predictions accepted at 1 % error; median "
+    "detection delay in samples."
 )
 
 
@@ -39,7 +39,7 @@ def report(
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Calibration, OOD detection and the coherence gap of your test logits.
+    """Report calibration, selective prediction, OOD detection and drift of your test logits.
 
     A file holds "logits" (N, C), perhaps "target" (N), further columns of scores (N), higher = more in-distribution,
     and columns of text, such as file names. CSV and Parquet files have columns logit_0, logit_1, ..., target; with
@@ -104,10 +104,10 @@ def compare(
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Several models side by side: reports that were written before, or logits with targets.
+    """Compare models side by side, from their reports or from logits with targets.
 
-    Two reports are shown beside each other, with all OOD sets. From logits, each model is evaluated; if all files have
-    the same targets in the same order, the differences from the first model have paired intervals, which are narrower.
+    From logits, each model is evaluated. If all files have the same targets in the same order, the differences from the
+    first model have paired intervals, which are narrower than those of separate reports.
 
     Examples:
         torch-boc compare a/report.json b/report.json
@@ -140,10 +140,10 @@ def compare(
 
 
 def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet: o.Quiet = False) -> None:
-    """Reports on real logits of several models, side by side. With NAME, the whole report on one model.
+    """Report on the four bundled models side by side. With NAME, the full report on one of them.
 
-    The calibrators are fitted on samples that the network has not seen (the first half of the test set, if there are no
-    others), and, where there are any, on samples that it was trained on, as in the paper, which shows their effect.
+    Calibrators are fitted on samples that the model was not trained on (the first half of the test set if there are no
+    others) and, to show the effect, on training samples as in the paper.
 
     Examples:
         torch-boc demo
@@ -171,10 +171,7 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
 
 
 def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> None:
-    """Write a report, or several side by side, and print it: as JSON alone, or its main numbers and a list of files.
-
-    Sentences and tables are on its page.
-    """
+    """Write a report, or several side by side, and print JSON only, or its main numbers and a list of files."""
     from ..report.comparison import Comparison
 
     with working("drawing"):
@@ -185,7 +182,7 @@ def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> No
         return
     console = Terminal()
     if isinstance(result, Comparison):
-        console.print(f"Bag of coins: {len(result.reports)} models, side by side", style="bold")
+        console.print(f"{len(result.reports)} models side by side", style="bold")
         show_table([GLANCE, *([cell.text for cell in row] for row in result.glance().rows)], console)
         console.print(GLANCE_SAYS, style="dim")
         for sentence in result.conclusions():
@@ -196,6 +193,6 @@ def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> No
     console.print(result.story.headline, style="dim")
     show_pairs(((value, f"{what}: {small}") for value, what, small in result.story.numbers), console)
     show_pairs((("!", warning) for warning in result.story.warnings), console)
-    console.print("\nDo this", style="bold")
+    console.print("\nRecommended actions", style="bold")
     show_pairs((("-", " ".join(step)) for step in result.story.actions), console)
     list_files(paths, console)

@@ -1,4 +1,4 @@
-"""`torch-boc screen`: which samples should a person look at, at a false-alarm rate that holds?"""
+"""`torch-boc screen`: which samples to review at a guaranteed FPR, and which predictions to accept."""
 
 import warnings
 from typing import Any
@@ -7,10 +7,13 @@ from ..data.atomic import check_file, printable
 from . import options as o
 from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, show_pairs, show_table, working
 
-# The range of the false-alarm rate leaves out this share at each end.
+# The range of the FPR leaves out this share at each end.
 TAIL = 0.05
 FIRST = 5  # so many samples of each file are printed
-SURE = 0.95  # the chance with which an error is kept
+DELTA = 0.05  # the probability with which the error may exceed --error
+# The level of the tests whether a file is like the held-out samples, and how many of its rows they read.
+SHIFT_ALPHA, SHIFT_ROWS = 0.001, 10_000
+NOT_VALID = "not valid here: these inputs do not look like the held-out set"
 DECISIONS = ("review", "discovery", "accepted")  # columns that are counted
 
 
@@ -31,18 +34,18 @@ def screen(
     classes: o.Classes = None,
     json: o.Json = False,
 ) -> None:
-    """Flags the samples that a person should look at, and says which predictions may go out without a person.
+    """Flag samples for review at a guaranteed FPR, and accept predictions at a guaranteed error.
 
-    The p-value of a sample is the rank of its score among held-out samples, so that at most the share alpha of
-    familiar samples is flagged on average, whatever the network is. The paper's test, which does not hold its level, is
-    printed beside it. Rows with NaN are flagged.
+    The p-value of a sample is the rank of its score among held-out samples. On average at most the share alpha of
+    samples is flagged if they are exchangeable with the held-out set, whatever the model. Rows with NaN are flagged.
 
-    With --error 0.01, and held-out targets, "accepted" are the predictions that may go out unseen: at most 1 % of them
-    are wrong, with a chance of 95 % (or --confidence) over the held-out samples. Drift voids this promise.
+    With --error 0.01 and held-out targets, the error among "accepted" predictions is at most 1 % with 95 % probability
+    (or --confidence) over the draw of the held-out set, under the same condition. Nothing is accepted in a file that
+    refutes it: far more than alpha is flagged, or a drift test of its rows in random order rejects.
 
-    With -o it writes all rows, the most suspicious of each file first: file (if there are several), index, columns of
-    text and the target (if there are any), prediction, class (with --classes), confidence, p_in_distribution, review,
-    discovery with --fdr, and accepted with --error. An older file of that name is replaced.
+    With -o it writes all rows, those with the lowest p-values of each file first: file (if there are several), index,
+    columns of text and the target (if there are any), prediction, class (with --classes), confidence,
+    p_in_distribution, review, discovery with --fdr, and accepted with --error. An existing file is replaced.
 
     Examples:
         torch-boc screen new.npz --calibration val.npz -o flagged.parquet
@@ -55,7 +58,7 @@ def screen(
     from ..calibration.leaks import overlap_message
     from ..data.files import some_rows
     from ..functional.columns import sample_columns
-    from ..report.words import percent
+    from ..report.words import CONDITION, percent, short_percent
     from .conformal import KIND, ready_test
     from .inputs import Files
 
@@ -67,7 +70,7 @@ def screen(
         files = Files(probabilities, classes, tell)
         ready = ready_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
         test, held = ready.test, ready.data
-        accept, sure = (None if error is None else ready.accept), confidence or SURE
+        accept, delta = (None if error is None else ready.accept), DELTA if confidence is None else 1 - confidence
         if error is not None and accept is None:
             raise ValueError(f"{ready.name}: expected held-out samples with targets for --error, got none")
         threshold = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
@@ -81,28 +84,26 @@ def screen(
                 names = {"test": repr(reader.name), "other": repr(held.name)}
                 message = overlap_message("held-out", same.shared, len(new.logits), **names)
                 warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=2)
-            numbers = sample_columns(new.logits, columns=["prediction", "confidence", "p_value"])
-            paper = numbers.pop("p_value") <= alpha
-            columns: dict[str, Any] = {"file": [reader.name] * len(paper)} if len(readers) > 1 else {}
+            numbers = sample_columns(new.logits, columns=["prediction", "confidence"])
+            columns: dict[str, Any] = {"file": [reader.name] * len(new.logits)} if len(readers) > 1 else {}
             columns |= {"index": new.row_numbers, **{name: new.notes[name] for name in shared}}
             if reader.classes:
                 columns["class"] = [reader.classes[i] for i in numbers["prediction"].tolist()]
-            p, review = (
-                test(new.logits),
-                test.flag(new.logits, alpha, delta=None if confidence is None else 1 - confidence),
-            )
+            p = test(new.logits)
+            review = test.flag(new.logits, alpha, delta=None if confidence is None else delta)
+            shifted = looks_shifted(test, new.logits, p)
             columns |= {**numbers, "p_in_distribution": p, "review": review}
             if fdr is not None:
                 columns["discovery"] = test.discoveries(new.logits, fdr)
             if error is not None and accept is not None:
-                columns["accepted"] = accept.accept(new.logits, error, 1 - sure)
+                columns["accepted"] = accept.accept(new.logits, error, delta) & (not shifted)
             columns = some_rows(columns, p.nan_to_num(-1).argsort(stable=True))
             write(columns)
             counts = {name: int(columns[name].sum()) for name in DECISIONS if name in columns}
             first = {k: x[: min(FIRST, counts["review"])] for k, x in columns.items() if k not in ("file", "review")}
             rows = zip(*(x if isinstance(x, list) else x.tolist() for x in first.values()), strict=True)
             flagged = {"first": [dict(zip(first, row, strict=True)) for row in rows]}
-            found.append({"name": reader.name, "samples": len(p), **counts, "paper": int(paper.sum()), **flagged})
+            found.append({"name": reader.name, "samples": len(p), "shifted": shifted, **counts, **flagged})
         if save is not None:
             accepting = None if ready.accept is None else ready.accept.state_dict()
             ready.save(save, KIND, files, test=test.state_dict(), accept=accepting)
@@ -121,26 +122,56 @@ def screen(
         "output": out,
     }
     if error is not None and accept is not None:
-        least, coverage, _ = accept.threshold(error, delta=1 - sure)
-        content |= {"error_confidence": sure, "accepted_from": least.tolist(), "accepted_held_out": coverage.tolist()}
+        least, coverage, _ = accept.threshold(error, delta=delta)
+        content |= {
+            "error_confidence": 1 - delta,
+            "accepted_from": least.tolist(),
+            "accepted_held_out": coverage.tolist(),
+        }
     if json:
         print_json(content)
         return
     console = Terminal(stderr=out == STDOUT)
     titles = {"review": "flagged for review", "discovery": f"discoveries at FDR {percent(fdr or 0)}"}
-    titles["accepted"] = f"go out unseen, with a chance of {percent(sure)} at most {percent(error or 0)} wrong"
-    titles["paper"] = "the paper's test would flag"
+    sure, most = short_percent(round(1 - delta, 12)), short_percent(error or 0)
+    valid = f"accepted: error ≤ {most} with {sure} probability, {CONDITION}"
     for part in found:
         console.print(f"{part['name']}: {part['samples']:,} samples", style="bold", soft_wrap=True)
+        titles["accepted"] = f"accepted at {most} error: {NOT_VALID}" if part["shifted"] else valid
         counted = {title: part[key] for key, title in titles.items() if key in part}
         show_pairs(((title, f"{x:,} ({percent(x / part['samples'])})") for title, x in counted.items()), console)
         if first := part["first"]:
-            console.print(f"the first of the {part['review']:,} to look at:")
+            console.print(f"the {len(first)} with the lowest p-values of the {part['review']:,} flagged:")
             show_table([[*first[0]], *([*row.values()] for row in first)], console)
     within = f" in each group by {test.scoring.groups}"
     if not grouped:
-        within = f" (with a chance of 90 %: {percent(content['rate_low'])} to {percent(content['rate_high'])})"
-    rate = f"at most {percent(float(threshold.expected_rate.max()))}{within}"
-    against = f"{content['held_out_samples']:,} held-out samples of {ready.name} by {test.scoring.score}"
-    console.print(f"expected false alarms: {rate}, against {against}")
+        within = f" (with 90 % probability {percent(content['rate_low'])} to {percent(content['rate_high'])})"
+    rate = f"at most {percent(float(threshold.expected_rate.max()))}{within}, {CONDITION}"
+    against = f"{content['held_out_samples']:,} samples of {ready.name}, score {test.scoring.score}"
+    if all(part["shifted"] for part in found):
+        rate = NOT_VALID
+    console.print(f"expected FPR: {rate}; held-out set: {against}")
     list_files([out, save], console)
+
+
+def looks_shifted(test: Any, logits: Any, p_values: Any) -> bool:
+    """Whether samples in any order are refuted to be exchangeable with the held-out samples of a test.
+
+    Far more of them are below the 5 % quantile of the held-out p-values than chance explains, or a drift monitor that
+    reads them in random order raises its alarm; each at half of `SHIFT_ALPHA`.
+    """
+    import torch
+
+    from ..functional.conformal import excess_chance, threshold_rank
+    from ..nn import DriftMonitor
+    from ..report.words import LEVEL
+
+    held_out, rank = int(test.samples.sum()), threshold_rank(int(test.samples.sum()), LEVEL)
+    if rank and test.scoring.groups is None:
+        low, counted = int((p_values <= LEVEL).sum()), int(p_values.isfinite().sum())
+        if excess_chance(low, counted, rank, held_out) < SHIFT_ALPHA / 2:
+            return True
+    rows = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))[:SHIFT_ROWS]
+    monitor = DriftMonitor(test, SHIFT_ALPHA / 2)
+    monitor.update(logits[rows])
+    return bool(monitor.alarm)

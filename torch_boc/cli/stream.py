@@ -94,7 +94,7 @@ class Stream:
         """Add the samples of a file, or of standard input for "-", in batches; whether the last line told the state."""
         if value == "-":
             if sys.stdin.isatty():
-                say("reading standard input: one sample in each line; Ctrl-D ends it")
+                say("reading standard input: one sample per line; Ctrl-D ends it")
             self._add(read_lines(sys.stdin.buffer, self.ready.test.num_classes or 0, self.files.probabilities))
             return False
         reader, digest = self.ready.open(self.files, value), hashlib.sha256()
@@ -103,7 +103,7 @@ class Stream:
         source, name = digest.hexdigest(), reader.name  # the logits decide whether a file was read before
         known = 0 if self.path is None else self.taken.get(source, 0)
         if known:
-            self.say("known", f"{name}: {known:,} samples are in the state already", file=name)
+            self.say("known", f"{name}: {known:,} samples are already in the state", file=name)
         self._add((block.logits[max(0, known - int(block.row_numbers[0])) :] for block in reader), source)
         if known < reader.rows:
             self.say("progress", f"{name}: {self.now()}", file=name)
@@ -122,7 +122,7 @@ class Stream:
                 self.say(
                     "alarm",
                     f"ALARM at sample {at:,}: evidence {capital(reached)} has reached {math.exp(bound):g}; "
-                    f"the change probably began between sample {change[0]:,} and {change[1]:,}",
+                    f"the shift probably began between sample {change[0]:,} and {change[1]:,}",
                     alarm_log_evidence=reached,
                     sample=at,
                     change=change,
@@ -137,8 +137,8 @@ class Stream:
         seen, skipped, at = (int(x) for x in (self.monitor.seen, self.monitor.skipped, self.monitor.alarm_at))
         evidence, peak = (capital(float(x)) for x in (self.monitor.evidence, self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""
-        found = f"alarm at sample {at:,}" if at else f"no alarm, which takes evidence {math.exp(self.monitor.bound):g}"
-        return f"{seen:,} samples{more}, {found}; evidence {evidence}, at most {peak}"
+        found = f"alarm at sample {at:,}" if at else f"no alarm (threshold {math.exp(self.monitor.bound):g})"
+        return f"{seen:,} samples{more}, {found}; evidence {evidence}, peak {peak}"
 
     def say(self, event: str, text: str, **more: Any) -> None:
         """Print an event at once."""
@@ -150,7 +150,7 @@ class Stream:
 
 
 def capital(evidence: float) -> str:
-    """The gambler's capital, of which the evidence is the logarithm.
+    """The wealth of the martingale, whose logarithm is the evidence.
 
     >>> capital(0.0), capital(4.7), capital(500.0)
     ('1', '110', '10^217')

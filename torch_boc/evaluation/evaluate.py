@@ -9,7 +9,15 @@ import torch
 
 from .. import __version__
 from .._optional import require
-from ..calibration import CALIBRATORS, LeakWarning, OverlapWarning, TemperatureScaling, leak_test, overlap_test
+from ..calibration import (
+    CALIBRATORS,
+    LeakWarning,
+    OverlapWarning,
+    StructuredScaling,
+    VectorScaling,
+    leak_test,
+    overlap_test,
+)
 from ..calibration.leaks import overlap_message
 from ..data.atomic import printable
 from ..data.sets import ColumnSet
@@ -21,7 +29,7 @@ from ..report.tables import Results, frame
 from .gaps import gap_tables, trial_rows
 from .reliability import calibration_tables
 from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
-from .screening import acceptance_rows, arrange, class_tables, review_rows, screening_tables
+from .screening import acceptance_rows, arrange, class_tables, find_violations, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
 # With fewer products than this in a step of vector scaling, several threads cost more than they save.
@@ -40,7 +48,7 @@ def evaluate(
     bins: int = 15,
     replicates: int = 1000,
     seed: int = 42,
-    trial_counts: Sequence[int] = (20, 50, 100, 200),
+    trial_counts: Sequence[int] = (),
     progress: Callable[[str], object] | None = None,
     title: str = "",
     from_probabilities: bool = False,
@@ -54,20 +62,20 @@ def evaluate(
             columns that `BoCPredictor` writes instead of logits; the report names what it leaves out then.
         ood: the out-of-distribution sets: one set, or a mapping from names to sets.
         calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
-            sets. The conformal test and acceptance are calibrated on the first that is not easier than the test set, or
-            on a random half of the test set if there is none.
+            sets. The conformal test and acceptance are calibrated on the first that is neither easier nor harder than
+            the test set and shares no samples with it, or on a random half of the test set if there is none.
         train: training logits with targets. If they are given, Mahalanobis on logits is one of the detectors.
         trials: the number of coin flips, k.
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or detectors of pytorch-ood that work on logits or were fitted on logits. For detectors that need inputs or
             features, such as ODIN and ViM, give the scores as columns of `id` and `ood`.
         methods: the calibrators to fit on each split, among temperature, isotonic, vector scaling and structured
-            scaling; all by default. Vector scaling takes the longest if there are many classes.
+            scaling; by default all but vector scaling, which is the slowest and rarely the best.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the intervals of 95 %.
         seed: the seed of the bootstrap, of the Monte Carlo trials, of the order of samples for the conformal test, and
             of the rows that `max_rows` chooses. Nothing else is random.
-        trial_counts: the numbers of coin flips to compare.
+        trial_counts: numbers of coin flips to compare, as in the paper; none by default.
         progress: called with a few words when a step begins.
         title: what is evaluated, for the head of the report.
         from_probabilities: whether the sets hold probabilities instead of logits, which are refused otherwise. Their
@@ -90,7 +98,7 @@ def evaluate(
     trials, *trial_counts = map(check_trials, (trials, *trial_counts))
     (seed,) = check_integers(0, seed=seed)
     known = [method.name for method in CALIBRATORS if method.needs_fit]
-    methods = known if methods is None else methods
+    methods = [name for name in known if name != VectorScaling.name] if methods is None else methods
     unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
     if unknown:
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
@@ -113,11 +121,14 @@ def evaluate(
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
         how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
-        seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
-        calibrated, kept = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
-        honest = [row["split"] for row in leaks if not row["suspicious"] and row["split"] not in seen]
-        arranged = arrange(test, {name: splits[name] for name in honest}, seed)
-        scaled = kept.get((arranged.name, TemperatureScaling.name))
+        distrusted = {row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"}
+        distrusted |= {row["split"] for row in leaks if row["suspicious"]}
+        options: dict[str, Any] = {"distrusted": distrusted, "methods": methods, "bins": bins}
+        calibrated, judged = calibration_tables(sets[0], splits, **options, **how)
+        arranged = arrange(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
+        scaled = judged.get((arranged.name, StructuredScaling.name))
+        screened = screening_tables(sets, arranged, seed=seed, progress=say)
+        screened["acceptance"] = list(acceptance_rows(sets[0], arranged))
         tables: dict[str, Any] = {
             "leaks": leaks,
             "overlaps": shared,
@@ -125,8 +136,7 @@ def evaluate(
             **detection_tables(found, **how),
             **gap_tables(sets, bins),
             "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
-            **screening_tables(sets, arranged, seed=seed, progress=say),
-            "acceptance": list(acceptance_rows(sets[0], arranged)),
+            **screened,
             "review": review_rows(sets),
             **class_tables(sets[0], None if scaled is None else scaled.confidence),
         }
@@ -141,6 +151,7 @@ def evaluate(
         "classes": test.num_classes,
         "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
+        "violations": find_violations(arranged, screened),
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,
         "date": date.today().isoformat(),
@@ -179,7 +190,7 @@ def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> l
 
 
 def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, Any]]:
-    """Rows of the table `leaks`, with a warning for each split whose accuracy is too high for unseen data."""
+    """Rows of the table `leaks`, with a warning for each split whose accuracy differs from that on the test set."""
     if test.correct is None:
         return []
     rows = []
@@ -189,10 +200,12 @@ def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, 
         found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
         rows.append({"split": split, "samples": len(data), **found._asdict()})
         if found.suspicious:
+            easier = found.accuracy > found.test_accuracy
             message = (
-                f"calibration split {split!r} is easier than the test set: training data, or another mix of classes "
+                f"calibration split {split!r} is {'easier' if easier else 'harder'} than the test set: "
+                f"{'training data' if easier else 'other labels'}, or another class mix "
                 f"(accuracy {found.accuracy:.4f} on it, {found.test_accuracy:.4f} on the test set); calibrators fitted "
-                "on it will be overconfident"
+                f"on it will be {'over' if easier else 'under'}confident"
             )
             warnings.warn(message, LeakWarning, stacklevel=3)
     return rows

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..calibration import CALIBRATORS, Calibrator, StructuredScaling, TemperatureScaling
+from ..calibration import CALIBRATORS, Calibrator
 from ..core.tally import equal_bin, log_loss
 from ..data.sets import ColumnSet
 from ..functional.evidence import gather
@@ -34,8 +34,6 @@ SUB_CELLS = 64
 # If the error of a bin is below this many standard errors, its true error may be 0. Then chance adds the most, and this
 # is what is assumed.
 SURELY = 2.0
-# A report recommends one of these: the one whose fit on one half of the split has the lower loss on the other half.
-ADVISED = (TemperatureScaling, StructuredScaling)
 
 
 class Judged(NamedTuple):
@@ -74,7 +72,7 @@ def calibration_tables(
     test: ProbedSet,
     splits: Mapping[str, AnySet],
     *,
-    seen: Collection[str] = (),
+    distrusted: Collection[str] = (),
     methods: Collection[str],
     bins: int,
     replicates: int,
@@ -83,8 +81,8 @@ def calibration_tables(
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], Judged]]:
     """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
-    Also the confidences, by split and method. The splits in `seen` share samples with the test set, so a method that is
-    fitted on one of them is never the best.
+    Also the confidences, by split and method. A method that is fitted on one of the `distrusted` splits is never the
+    best.
     """
     table: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -105,14 +103,13 @@ def calibration_tables(
             warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=3)
             continue
         judged = _apply(method, test)
-        folds = fold_loss(type(method), *labelled(splits[split]), seed) if isinstance(method, ADVISED) else math.nan
         names = {"split": split, "method": method.name}
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", split, method.name))
-        table.append(names | row | {"temperature": method.temperature, "fold_nll": folds})
+        table.append(names | row | {"temperature": method.temperature})
         curves += [names | point for point in curve]
         kept[split, method.name] = judged._replace(nll=judged.nll[:0])
     progress("calibration: differences")
-    trusted = [row for row in table if row["split"] not in seen]
+    trusted = [row for row in table if row["split"] not in distrusted]
     bases = {"ece_versus_msp": table[0], "ece_versus_best": min(trusted, key=itemgetter("ece"))}
     for row in table:
         for name, base in bases.items():
@@ -121,23 +118,6 @@ def calibration_tables(
             found = error_difference(kept[ours], kept[theirs], bins, replicates, numbers)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
     return {"calibration": table, "reliability": curves}, kept
-
-
-def fold_loss(kind: type[Calibrator], logits: Tensor, target: Tensor, seed: int) -> float:
-    """The mean loss of the samples of a split if each half is calibrated by a fit on the other half; NaN without one.
-
-    The halves are drawn at random. A method that wins here needs no test set to be chosen.
-    """
-    halves, total = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed)).chunk(2), 0.0
-    if len(target) < 2:
-        return math.nan
-    for ours, theirs in (halves, halves[::-1]):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is to be said of the split was said at the fit on the whole
-            scaled = kind().fit(logits[ours], target[ours]).calibrate(logits[theirs]).logits
-        assert scaled is not None
-        total += float(torch.nn.functional.cross_entropy(scaled.double(), target[theirs], reduction="sum"))
-    return total / len(target)
 
 
 def _apply(method: Calibrator, test: ProbedSet) -> Judged:

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from .._optional import require
+from ..functional.acceptance import needed_samples
 from ..functional.conformal import excess_chance, rate_quantile, score_place, threshold_rank
 from ..functional.screening import Placing
 from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
+from ..report.tables import frame, where
 from ..report.words import LEVEL
 from .intervals import LEVELS, binomial_interval
 from .samples import AnySet, ProbedSet, ordered
@@ -29,12 +31,13 @@ THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
 # The chance with which a guaranteed threshold keeps the level.
 CONFIDENCE = 0.99
 STREAM_ALPHA = 0.01
-# So many samples of the test set, and then of an OOD set, are in a stream, if there are as many.
-STREAM_KNOWN, STREAM_OTHER = 300, 200
+# So many samples of the test set, and then of an OOD set, are in a stream, if there are as many; and how many streams
+# the detection delay is the median of.
+STREAM_KNOWN, STREAM_OTHER, STREAMS = 300, 200, 25
 # So many samples of each set are kept: those with the lowest log-odds.
 SUSPICIOUS = 100
-# The errors that are promised, and the chance with which they are kept.
-ERRORS, SURE = (0.01, 0.02, 0.05), 0.95
+# The guaranteed errors, and the probability with which they are not exceeded.
+ERRORS, DELTA = (0.01, 0.02, 0.05), 0.05
 # The shares that a person may see, in thousandths, and how many confusions are kept.
 SHARES = (*range(0, 50, 5), *range(50, 1000, 10))
 CONFUSIONS = 20
@@ -83,8 +86,8 @@ def screening_tables(
     seed: int = 42,
     progress: Callable[[str], object] = lambda message: None,
 ) -> dict[str, list[Any]]:
-    """The rows of the tables `screening`, `thresholds`, `stream` and `samples`, for the test set and the OOD sets."""
-    found: dict[str, list[Any]] = {"screening": [], "thresholds": [], "stream": [], "samples": []}
+    """The rows of the tables `screening`, `thresholds`, `stream`, `delays` and `samples`."""
+    found: dict[str, list[Any]] = {x: [] for x in ("screening", "thresholds", "stream", "delays", "samples")}
     ranks = [torch.full_like(data.coins.odds, torch.nan) for data in sets]
     if arranged.samples and len(arranged.known):
         found["screening"] += _screen_rows(sets, arranged, "", [data.scores["log_p_value"].exp() for data in sets])
@@ -100,7 +103,7 @@ def screening_tables(
             found["screening"] += _screen_rows(sets, arranged, score, p_values)
             found["thresholds"] += threshold_rows(test, score)
             if score == tested[0]:
-                found["stream"] = _stream_rows(sets, arranged, test, score, seed)
+                found["stream"], found["delays"] = _stream_tables(sets, arranged, test, score, seed)
                 ranks[0][arranged.known] = p_values[0][arranged.known]
                 ranks[1:] = p_values[1:]
     for data, p in zip(sets, ranks, strict=True):
@@ -108,8 +111,25 @@ def screening_tables(
     return found
 
 
+def find_violations(arranged: Arranged, tables: Mapping[str, Sequence[Any]]) -> list[str]:
+    """What refutes the guarantees on the test set, among error, flagged and drift; every statement follows this.
+
+    The lower end of the error among accepted predictions exceeds the guaranteed one; a conformal test flags more than
+    chance explains (by Bonferroni); the drift monitor raises its alarm before the first OOD sample. Two random halves
+    of one set are exchangeable, so the last two are then chance.
+    """
+    accepted, screened, stream = (frame(x, tables[x]) for x in ("acceptance", "screening", "stream"))
+    chances = where(screened, kind="id")["chance"].dropna()
+    found = {
+        "error": (accepted["wrong_low"] > accepted["error"]).any(),
+        "flagged": arranged.name and (chances * len(chances) < LEVEL).any(),
+        "drift": arranged.name and (where(stream, kind="id")["evidence"] >= -math.log(STREAM_ALPHA)).any(),
+    }
+    return [name for name, violated in found.items() if violated]
+
+
 def acceptance_rows(test: ProbedSet, arranged: Arranged) -> Iterator[tuple[Any, ...]]:
-    """What may go out unseen at each error: the share of the test set, and how much of it is wrong."""
+    """The accepted share of the test set at each error, and the error of it."""
     if test.correct is None or not (arranged.samples and len(arranged.known)):
         return
     accept, number = Acceptance(validate_args=False), test.scores["log_odds"][arranged.known]
@@ -118,13 +138,14 @@ def acceptance_rows(test: ProbedSet, arranged: Arranged) -> Iterator[tuple[Any, 
     for error in ERRORS:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "nothing can be accepted")  # the report says so
-            score = float(accept.threshold(error, delta=1 - SURE).score)
-            goes_out = accept.accepted_at(Placing(place, None, ~number.isnan()), error, 1 - SURE)
+            score = float(accept.threshold(error, delta=DELTA).score)
+            accepted = accept.accepted_at(Placing(place, None, ~number.isnan()), error, DELTA)
         shares = []
-        for mask in (goes_out, ~right[goes_out]):
+        for mask in (accepted, ~right[accepted]):
             some = int(mask.sum())
             shares += [some / len(mask), *binomial_interval(some, len(mask))] if len(mask) else [math.nan] * 3
-        yield error, SURE, arranged.name, arranged.samples, score, len(number), *shares
+        held_out = arranged.name, arranged.samples, needed_samples(0, error, DELTA)
+        yield error, 1 - DELTA, *held_out, score, len(number), *shares
 
 
 def _screen_rows(
@@ -170,20 +191,34 @@ def _rates(rank: int, samples: int) -> tuple[float, ...]:
     return rank / (samples + 1), rate_quantile(rank, samples, low), rate_quantile(rank, samples, high)
 
 
-def _stream_rows(
+def _stream_tables(
     sets: Sequence[ProbedSet], arranged: Arranged, test: ConformalTest, score: str, seed: int
-) -> list[tuple[Any, ...]]:
-    """The evidence after each sample of a stream that turns from the test set to each OOD set."""
-    first = arranged.known[:STREAM_KNOWN]
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """The evidence after each sample of a stream that turns from the test set to each OOD set, and the delays of many.
+
+    A stream whose alarm comes before its first OOD sample counts as early, and one without an alarm as missed.
+    """
+    known, many = arranged.known, min(len(arranged.known), STREAM_KNOWN)
     rows: list[tuple[Any, ...]] = []
+    delays: list[tuple[Any, ...]] = []
     for data in sets[1:]:
-        others = torch.randperm(len(data.data), generator=torch.Generator().manual_seed(seed))[:STREAM_OTHER]
-        monitor = DriftMonitor(test, STREAM_ALPHA, seed=seed)
-        evidence = [*monitor.update(sets[0].data.rows(first)), *monitor.update(data.data.rows(others))]
-        for at, value in enumerate(evidence, 1):
-            kind = "id" if at <= len(first) else "ood"
-            rows.append((data.name, score, STREAM_ALPHA, at, kind, float(value)))
-    return rows
+        found, missed = list[float](), 0
+        for number in range(seed, seed + STREAMS):
+            generator = torch.Generator().manual_seed(number)
+            others = torch.randperm(len(data.data), generator=generator)[:STREAM_OTHER]
+            first = known[:many] if number == seed else known[torch.randperm(len(known), generator=generator)[:many]]
+            monitor = DriftMonitor(test, STREAM_ALPHA, seed=number)
+            evidence = [*monitor.update(sets[0].data.rows(first)), *monitor.update(data.data.rows(others))]
+            if number == seed:
+                for at, value in enumerate(evidence, 1):
+                    rows.append((data.name, score, STREAM_ALPHA, at, "id" if at <= many else "ood", float(value)))
+            missed += not bool(monitor.alarm)
+            found.append(int(monitor.alarm_at) - many if bool(monitor.alarm) else math.inf)
+        late = sorted(delay for delay in found if delay > 0)
+        middle = late[(len(late) - 1) // 2] if late else math.nan
+        last = late[math.ceil(0.9 * len(late)) - 1] if late else math.nan
+        delays.append((data.name, score, STREAM_ALPHA, STREAMS, STREAMS - len(late), missed, middle, last))
+    return rows, delays
 
 
 def sample_rows(data: ProbedSet, p_values: Tensor, kind: str) -> Iterator[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Does the confidence agree with the logits: the coherence gap, what it adds to confidence, and the paper's numbers."""
+"""The coherence gap: what it adds to confidence, and the paper’s numbers."""
 
 import math
 from typing import Any
@@ -10,33 +10,35 @@ from ..functional.bounds import dominance_bounds, forced_gap
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import COLOURS, SKY, Chart
 from .tables import Results, where
-from .words import FEW, LEVEL, listed, number, off_by, over, percent, shown, span, value_text
+from .words import FEW, LEVEL, ece_text, listed, number, over, percent, shown, span, value_text
 
 # If an interval reaches further than this, the samples are too few to say that two AUROC are the same.
 TELLING = 0.02
+# A smaller difference of two AUROC is of no practical use.
+RELEVANT = 0.005
 # Two errors are called alike if the interval of their difference reaches no further than this.
 ALIKE = 0.01
 TWO_CLASSES = "With two classes dominance is confidence, so the coherence gap Δ is 0 for every input and adds nothing."
 NOTE = (
     "Dots: mean Δ in each bin of confidence. Confidence and the number of classes allow only values inside the band; a "
-    "dot on its lower edge tells nothing beyond confidence."
+    "dot on its lower edge adds nothing to confidence."
 )
-MORE = "The Bag-of-Coins paper’s numbers: gap, dominance, p-value, number of flips"
+MORE = "The Bag-of-Coins paper’s numbers: gap, dominance, p-value"
 # What is said of the paper's score, if its AUROC is shown to be below 0.5, or above, or neither.
 PAPER_SCORE_SAID = {
     -1: "ranks backwards here (AUROC {}){}: use confidence instead.",
     0: "is not shown to rank forwards or backwards here (AUROC {}){}.",
-    1: "does not rank backwards here (AUROC {}){}: the network doubts these inputs less than those of the test set, or "
-    "it is so unsure that the gap rises with confidence.",
+    1: "does not rank backwards here (AUROC {}){}: the model is more confident here than on the test set, or so "
+    "underconfident that the gap rises with confidence.",
 }
 
 
-def coherence(results: Results) -> Section:
-    """The gap of each set with its forced part, and the paper's score and test."""
-    sentences = [*gap_sentences(results), *dominance_sentence(results), *paper_sentences(results)]
+def coherence_section(results: Results) -> Section:
+    """The gap of each set with its forced part; the paper’s calibrator, test and score are in the fold."""
+    aside = [*dominance_sentence(results), *paper_sentences(results)]
     charts = {**coherence_chart(results), **gap_chart(results)}
     more = {MORE: [gap_table(results), *trial_tables(results)]}
-    return Section("Does the confidence agree with the logits?", sentences, charts, more=more, note=NOTE)
+    return Section("Coherence gap", gap_sentences(results), charts, more=more, note=NOTE, aside=aside)
 
 
 def forced_share(row: Any) -> float:
@@ -59,25 +61,25 @@ def gap_sentences(results: Results) -> list[str]:
     for share, name, r2 in zip(shares, table["set"], table["r2"], strict=True):
         parts.append(f"{percent(share)} on “{name}”" + (f" (R² {number(r2, 3)})" if r2 == r2 else ""))
     most = "most" if shares.min() > 0.5 else "part"
-    found = [f"Confidence alone forces {most} of the coherence gap Δ: {span(parts, shares, percent, FEW + 1)}."]
+    found = [f"Confidence forces {most} of the coherence gap Δ: {span(parts, shares, percent, FEW + 1)}."]
     rows = where(results.ood, score="dominance").dropna(subset="versus_msp")
     if not len(rows):
         return found
     signs, several, differences, said = shown(rows, "versus_msp"), len(rows) > 1, [], []
+    signs = signs.where(rows["versus_msp"].abs() >= RELEVANT, 0)
     for _, row in rows.iterrows():
         differences.append(value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else ""))
-    for sign, words in ((1, "the geometry of the logits adds something to confidence"), (-1, "the geometry misleads")):
+    for sign, words in ((1, "the geometry of the logits adds to confidence"), (-1, "it ranks worse than confidence")):
         sets = [f"“{name}”" for name in rows[signs == sign]["ood"]]
         said += [f"{words} on {listed(sets)}" if several else words] if sets else []
     if not said and not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING:
-        said = ["there are too few samples to tell whether it adds anything"]
+        said = ["the samples are too few to tell whether it adds anything"]
     elif not said:
-        highest = number(max(rows["versus_msp_high"].max(), 0.0001))
-        said = [f"it is not shown to add anything to confidence: at most {highest}"]
+        said = ["it adds nothing of practical size to confidence"]
     by = span(differences, rows["versus_msp"], lambda value: number(value, sign=True))
     return [
         *found,
-        f"The AUROC of dominance q̄ differs from that of confidence by {by}, so {listed(said)}{over(len(rows))}.",
+        f"The AUROC of dominance q̄ differs from that of confidence by {by}: {listed(said)}{over(len(rows))}.",
     ]
 
 
@@ -94,8 +96,8 @@ def dominance_sentence(results: Results) -> list[str]:
     mean, right, rest = results.gaps.iloc[0]["dominance"], results.settings["accuracy"], ""
     # With many classes q̄ is close to 1 for every sample, and that may be most of its error.
     if sign < 0 and mean - right > row["ece"] / 2:
-        rest = f" But q̄ itself is too high: it is {percent(mean)} on average, and {percent(right)} are right."
-    return [f"Dominance q̄ used as a confidence is {verdict}: off by {off_by(row)}.{rest}"]
+        rest = f" But q̄ itself is too high: its mean is {percent(mean)}, accuracy is {percent(right)}."
+    return [f"Dominance q̄ used as a confidence is {verdict}: {ece_text(row)}.{rest}"]
 
 
 def paper_sentences(results: Results) -> list[str]:
@@ -105,10 +107,11 @@ def paper_sentences(results: Results) -> list[str]:
     falls above. So −Δ and p*, which are nearly functions of confidence, rank as confidence does only above.
     """
     classes, found = int(results.settings["classes"]), []
-    why = "its null hypothesis is false for three classes or more" if classes > 2 else "the gap is then always 0"
     for _, row in where(results.screening, test="paper", alpha=LEVEL, kind="id").iterrows():
-        rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}”"
-        found.append(f"{rejects} at the 5 % level, which it does not hold: {why}.")
+        invalid = classes > 2 and row["flagged"] > LEVEL
+        why = ": its level does not hold, because its null hypothesis is false for three classes or more"
+        rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}” at the 5 % level"
+        found.append(f"{rejects}{why if invalid else ''}.")
     table = where(results.ood, upside_down=True).dropna(subset="auroc")
     signs = shown(table, "auroc", 0.5)
     for sign, words in PAPER_SCORE_SAID.items():
@@ -135,7 +138,7 @@ def gap_table(results: Results) -> Table:
 
 
 def trial_tables(results: Results) -> list[Table]:
-    """The ECE of BoC and the AUROC of the paper's score for each number of flips."""
+    """The ECE of BoC and the AUROC of the paper’s score for each number of flips, if any were asked for."""
     columns: dict[str, Any] = {}
     for (variant, ood), rows in results.trials.groupby(["variant", "ood"], sort=False):
         columns["k"] = list(map(str, rows["trials"]))
@@ -158,7 +161,7 @@ def coherence_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     # For two classes a difference of equal numbers would leave the errors of rounding.
     most = (dominance_bounds(odds, classes)[1] - confidence).maximum(least) if classes > 2 else least
     highest = max(0.01, float(most.max()), float(table["gap"].max()))
-    chart = Chart("its confidence", "mean coherence gap", (float(confidence[0]), 1), (0, highest), percent="x")
+    chart = Chart("confidence", "mean coherence gap", (float(confidence[0]), 1), (0, highest), percent="x")
     chart.band(confidence.tolist(), least.tolist(), most.tolist(), SKY, "possible")
     chart.line(confidence.tolist(), least.tolist(), SKY, "forced by confidence")
     for (name, rows), colour in zip(table.groupby("set", sort=False), COLOURS, strict=False):

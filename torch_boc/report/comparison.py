@@ -1,6 +1,7 @@
 """The reports of several models side by side, in one table and on one page."""
 
 import json
+import math
 import os
 import re
 import unicodedata
@@ -14,16 +15,28 @@ from .._optional import require
 from ..calibration import CALIBRATORS, TemperatureScaling
 from ..data.atomic import check_folder, printable, write
 from .coherence import forced_share
-from .confidence import CALLED, LEAKING, repair, split_marks
+from .confidence import CALLED, calibration_advice, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict
-from .screening import alarm_of, flagged
+from .screening import delay_of, flagged, unlike
 from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where
-from .words import PERCENT, UPSIDE_DOWN, between, called, listed, number, percent, short_percent, shown, value_text
+from .words import (
+    CONDITION,
+    PERCENT,
+    UPSIDE_DOWN,
+    between,
+    called,
+    listed,
+    number,
+    percent,
+    short_percent,
+    shown,
+    value_text,
+)
 
-TITLE = "Can you act on what your classifier says?"
+TITLE = "Know when you can act on what your classifier says"
 INDEX = "index.html"
 # Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
 RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
@@ -38,11 +51,11 @@ LIVE = "training/*/boc.html"
 ROW = 22  # the height of a name or a bar
 # The main numbers of a report that are in the table of one row for each model, and the titles of their columns.
 GLANCE = {
-    "right": "right",
-    "points off in its confidence": "confidence off by, in points",
-    "caught": "unfamiliar caught at 5 %",
+    "accuracy": "accuracy",
+    "ECE": "ECE",
+    "detected": "OOD detected at 5 % FPR",
     "accepted at 1 % error": "accepted at 1 % error",
-    "to an alarm,": "samples to an alarm",
+    "detection delay": "detection delay, in samples",
 }
 
 
@@ -66,7 +79,7 @@ class Comparison:
     >>> from torch_boc import zoo
     >>> from torch_boc.evaluation import evaluate
     >>> entry = zoo.load("resnet20-cifar10")
-    >>> comparison = Comparison({"ResNet-20": evaluate(entry.id, entry.ood, replicates=20, trial_counts=(100,))})
+    >>> comparison = Comparison({"ResNet-20": evaluate(entry.id, entry.ood, replicates=20)})
     >>> [[cell.text for cell in row] for row in comparison.table().rows[:3]]
     [['classes', '10'], ['OOD set', 'svhn'], ['accuracy', '0.9173']]
     """
@@ -133,11 +146,13 @@ class Comparison:
         for name, report in self.reports.items():
             found = dict.fromkeys(GLANCE, NOTHING)
             for value, what, _ in report.story.numbers:
-                found[what.partition(" if ")[0]] = Cell(value.removesuffix(" samples"))
+                found[what.partition(",")[0]] = Cell(value.removesuffix("s").removesuffix(" sample"))
             for _, row in where(flagged(report.results), kind="ood").iterrows():
-                found["caught"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {called(row['score'])}")
+                found["detected"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {called(row['score'])}")
             rows.append([Cell(name), *(found[key] for key in GLANCE)])
-        return Table("The main numbers of each network; the arrow is before → after", ["", *GLANCE.values()], rows)
+        return Table(
+            "The main numbers of each model; the arrow is uncalibrated → calibrated", ["", *GLANCE.values()], rows
+        )
 
     def conclusions(self) -> list[str]:
         """What the paired differences from the first model say: a sentence for each model that shares its samples."""
@@ -196,26 +211,25 @@ class Comparison:
 
 
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
-    """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
+    """The topics of all models, each with a sentence and a figure, as far as there are numbers."""
     honest, tested, alarms = (list[Bar]() for _ in range(3))
     silent, alphas, forced, made = list[str](), list[float](), dict[str, float](), []
-    off, repaired = list[float](), list[float]()
+    plain, calibrated = list[float](), list[float]()
     for name, report in reports.items():
         results = report.results
-        says, right = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
-        if right == right:
-            honest.append(Bar(name, right, says, ORANGE, number(says - right, 1, 100, sign=True)))
-        if (found := repair(results)) is not None:
-            off.append(100 * found.plain["ece"])
-            repaired += [] if found.best is None else [100 * found.best["ece"]]
+        confidence, accuracy = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
+        if accuracy == accuracy:
+            honest.append(Bar(name, accuracy, confidence, ORANGE, number(confidence - accuracy, 1, 100, sign=True)))
+        if (found := calibration_advice(results)) is not None:
+            plain.append(found.plain["ece"])
+            calibrated += [] if found.best is None else [found.best["ece"]]
         for _, row in flagged(results).iterrows():
             colour = BLUE if row["kind"] == "id" else ORANGE
             tested.append(Bar(name, 0.0, row["flagged"], colour, percent(row["flagged"])))
-        for _, rows in list(results.stream.groupby("ood", sort=False))[:1]:
-            alarm = alarm_of(rows)
-            alphas.append(rows["alpha"].iloc[0])
-            if alarm and alarm[1]:
-                alarms.append(Bar(name, 0.0, alarm[0], ORANGE, f"{alarm[0]:,}"))
+        for _, row in results.delays[:1].iterrows():
+            alphas.append(row["alpha"])
+            if math.isfinite(row["delay"]) and not unlike(results):
+                alarms.append(Bar(name, 0.0, row["delay"], ORANGE, delay_of(row)))
             else:
                 silent.append(name)
         table = results.gaps[results.gaps["gap"] > 0]
@@ -223,27 +237,27 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
             forced[name] = (table["forced_gap"] / table["gap"]).min()
     if honest:
         low = min(min(bar.start, bar.end) for bar in honest) - 0.02
-        drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, (low, 1))
-        said = f"Off by {between(off, '{:.1f}'.format)} points"
-        said += f", and by {between(repaired, '{:.1f}'.format)} once calibrated." if len(repaired) == len(off) else "."
-        made.append(("Is its confidence honest?", said, drawn))
+        drawn = bars("share", honest, {"accuracy": BLUE, "mean confidence": ORANGE}, (low, 1))
+        said = f"ECE {between(plain, percent)}"
+        said += f", {between(calibrated, percent)} after calibration." if len(calibrated) == len(plain) else "."
+        made.append(("Calibration", said, drawn))
     if tested:
         known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
-        said = f"Asked for 5 %, a test flags {between(known, percent)} of the familiar samples"
-        said += f", and {between(others, percent)} of the unfamiliar." if others else "."
-        drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, (0, 1))
-        made.append(("Which need a second look?", said, drawn))
+        said = f"At a nominal 5 % FPR the measured FPR is {between(known, percent)}"
+        said += f", and {between(others, percent)} of OOD samples are detected." if others else "."
+        drawn = bars("flagged", tested, {"ID": BLUE, "OOD": ORANGE}, (0, 1))
+        made.append(("OOD detection", said, drawn))
     if alarms:
         delays = [bar.end for bar in alarms]
-        said = f"An alarm after {between(delays, '{:,}'.format)} unfamiliar samples"
-        said += f", but none, or a false one, for {listed(silent)}. " if silent else ". "
-        said += f"The chance of a false one is at most {short_percent(max(alphas))}, however long the stream."
-        made.append(("Has the input changed?", said, bars("samples to an alarm", alarms, {}, (0, max(delays)), "")))
+        said = f"Median detection delay {between(delays, '{:,.0f}'.format)} samples"
+        said += f"; none for {listed(silent)}. " if silent else ". "
+        said += f"The probability of ever raising a false alarm is at most {short_percent(max(alphas))}, {CONDITION}."
+        made.append(("Drift", said, bars("detection delay in samples", alarms, {}, (0, max(delays)), "")))
     if forced:
         least = min(forced, key=forced.__getitem__)
-        said = f"Confidence alone forces at least {percent(forced[least])} of the mean coherence gap. Here {least}:"
+        said = f"Confidence forces at least {percent(forced[least])} of the mean coherence gap. Here {least}:"
         drawn = Markup(reports[least].story.figures["coherence"])
-        made.append(("Does the confidence agree with the logits?", said, drawn))
+        made.append(("Coherence gap", said, drawn))
     return made
 
 
@@ -290,12 +304,12 @@ def contrast(results: Results) -> dict[Cell, Cell]:
         rows = where(results.calibration, method=method.name)
         add(f"ECE, {CALLED.get(method.name, method.name)}", where(rows, split=good if method.needs_fit else ""), "ece")
         if method is TemperatureScaling and bad:
-            add(f"ECE, {method.name}", where(rows, split=bad), "ece", LEAKING)
+            add(f"ECE, {method.name}", where(rows, split=bad), "ece", marks[bad])
     for score in COMPARED_SCORES:
         rows = where(results.ood, score=score)
         add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
     for kind, title in (("id", "ID"), ("ood", "OOD")):
-        add(f"flagged at 5 %, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
+        add(f"flagged at 5 % FPR, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
     add("accepted at 1 % error", results.acceptance, "accepted", **PERCENT)
     add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):

@@ -1,48 +1,47 @@
-"""Is its confidence honest, how much should a person see, where is it wrong, and which samples to look at."""
+"""Calibration: is the model over- or underconfident, and which calibrator helps?"""
 
 from typing import Any, NamedTuple
 
-from ..calibration import CALIBRATORS, DominanceConfidence, TemperatureScaling, Uncalibrated
+from ..calibration import CALIBRATORS, DominanceConfidence, StructuredScaling, Uncalibrated
 from ..plots import FEW_SAMPLES
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import BLUE, GREEN, GREY, ORANGE, Chart
 from .tables import Results, where
-from .words import listed, number, off_by, over, p_text, percent, shown, small_number
+from .words import ece_text, number, over, p_text, percent, shown, small_number
 
 MSP = Uncalibrated.name
-LEAKING, SHARING = "easier than the test set", "has test samples"
-CALLED = {MSP: "as it is", DominanceConfidence.name: "dominance q̄ (BoC)"}
+EASIER, HARDER, SHARING = "easier than the test set", "harder than the test set", "shares test samples"
+CALLED = {MSP: "uncalibrated", DominanceConfidence.name: "dominance q̄ (BoC)"}
 # The methods that give a confidence only.
 WITHOUT_LOGITS = [method.name for method in CALIBRATORS if not method.gives_logits]
 
 
-class Repair(NamedTuple):
+class CalibrationAdvice(NamedTuple):
     """What may be said of calibration.
 
     Attributes:
-        plain: the row of plain confidence.
-        best: the row of the method to use, if any is shown to be better than plain confidence: of temperature and
-            structured scaling, as far as they are better or as good as the best, the one with the lower loss on
-            held-out halves of the split; otherwise the method with the lowest error.
-        others: the other methods that are not shown to be worse than the lowest error.
-        tied: whether the best is not shown to be worse, either.
-        comparisons: the number of methods that are compared with plain confidence.
-        fitted: whether a method was fitted on samples that are not those of the test set.
+        plain: the row of the uncalibrated confidence.
+        best: the row of the calibrator to use, if any is shown to be better calibrated than the uncalibrated
+            confidence: structured scaling, otherwise the method with the lowest error.
+        fitted: the number of calibrators that were fitted on splits that can be trusted.
     """
 
     plain: Any
     best: Any
-    others: Any
-    tied: bool
-    comparisons: int
-    fitted: bool
+    fitted: int
+
+    @property
+    def verb(self) -> str:
+        """What the best calibrator does: its interval reaches 0, or it does not."""
+        return "corrects" if self.best["ece_low"] <= 0 else "improves"
 
 
 def split_marks(results: Results) -> dict[str, str]:
     """What is wrong with calibration splits, for those that something is wrong with."""
-    leaking = results.leaks[results.leaks["suspicious"].astype(bool)]["split"]
-    sharing = where(results.overlaps, kind="calibration", suspicious=True)["set"]
-    return dict.fromkeys(leaking, LEAKING) | dict.fromkeys(sharing, SHARING)
+    found = {}
+    for _, row in where(results.leaks, suspicious=True).iterrows():
+        found[row["split"]] = EASIER if row["accuracy"] > row["test_accuracy"] else HARDER
+    return found | dict.fromkeys(where(results.overlaps, kind="calibration", suspicious=True)["set"], SHARING)
 
 
 def method_text(row: Any) -> str:
@@ -51,70 +50,58 @@ def method_text(row: Any) -> str:
     return f"{name} fitted on “{row['split']}”" if row["split"] else str(name)
 
 
-def repair(results: Results) -> Repair | None:
-    """Which method is shown to be better calibrated than plain confidence; None without targets.
-
-    A low error of a method that was fitted on samples of the test set is no achievement, so it does not count.
-    """
+def calibration_advice(results: Results) -> CalibrationAdvice | None:
+    """Which method to use; None without targets. Splits that something is wrong with do not count."""
     table = results.calibration[results.calibration["ece"].notna()]
-    table = table[table["split"].map(split_marks(results)) != SHARING]
-    plain, others = where(table, method=MSP), table[table["method"] != MSP]
+    table = table[~table["split"].isin(split_marks(results))]
+    plain, fitted = where(table, method=MSP), table[table["split"] != ""]
     if not len(plain):
         return None
-    better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
-    best, tied = None, False
-    if len(better):
-        usable = others[others["fold_nll"].notna() & others.index.isin([*better.index, *ties.index])]
-        usable = where(usable, split=usable["split"].iloc[0]) if len(usable) else better
-        best = others.loc[usable["ece" if usable is better else "fold_nll"].idxmin()]
-        tied = best.name in ties.index
-        ties = ties.drop(index=best.name, errors="ignore")
-    fitted = bool((table["split"] != "").any())
-    return Repair(plain.iloc[0], best, ties, tied, len(others), fitted)
+    better = fitted[shown(fitted, "ece_versus_msp") < 0].sort_values("ece")
+    advised = where(better, method=StructuredScaling.name)[:1]
+    advised = advised if len(advised) else better[:1]
+    best = advised.iloc[0] if len(advised) else None
+    return CalibrationAdvice(plain.iloc[0], best, len(fitted))
 
 
 def direction(results: Results) -> str:
-    """Whether the network is too sure or too modest."""
-    known, right = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
+    """Whether the model is overconfident or underconfident."""
+    confidence, accuracy = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
     error = where(results.calibration, method=MSP)["ece"].iloc[0]
-    if abs(known - right) < error / 2:
-        return "too sure in some places and too modest in others"
-    return "too sure" if known > right else "too modest"
+    if abs(confidence - accuracy) < error / 2:
+        return "overconfident in some ranges and underconfident in others"
+    return "overconfident" if confidence > accuracy else "underconfident"
 
 
-def honest(results: Results) -> Section:
-    """Does a confidence of 80 % mean that 80 % are right?"""
-    title, found = "Is its confidence honest?", repair(results)
+def calibration_section(results: Results) -> Section:
+    """Does confidence match accuracy?"""
+    title, found = "Calibration", calibration_advice(results)
     if found is None:
-        return Section(title, [f"“{results.known}” has no targets, so nothing is said of calibration."])
+        return Section(title, [f"“{results.known}” has no targets: calibration is not evaluated."])
     plain, best = found.plain, found.best
-    says = f"It says {percent(results.gaps.iloc[0]['confidence'])} on average and is right {percent(plain['accuracy'])}"
-    how = f"chance alone makes {100 * plain['ece_chance']:.1f} points, so that it may be perfect"
-    sentences = [f"{says} of the time: off by {off_by(plain)}, {direction(results) if plain['ece_low'] > 0 else how}."]
+    means = f"Mean confidence is {percent(results.gaps.iloc[0]['confidence'])}, accuracy {percent(plain['accuracy'])}"
+    chance = f"chance alone gives {percent(plain['ece_chance'])}"
+    sentences = [f"{means}: {ece_text(plain)}, {direction(results) if plain['ece_low'] > 0 else chance}."]
     if best is not None:
-        close = [method_text(row) for _, row in found.others.iterrows()]
-        verb = "are" if len(close) > 1 else "is"
-        rank = f"as good, as far as {results.settings['samples'][results.known]:,} samples can tell"
-        doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
-        close = [close[0][0].upper() + close[0][1:], *close[1:]] if close else []
-        also = f" {listed(close)} {verb} {rank if found.tied else 'better here'}." if close else ""
-        lead = f"It is repaired by {method_text(best)}{doubt}: off by {off_by(best)}"
-        sentences.append(f"{lead}{over(found.comparisons)}.{also}")
+        method = method_text(best)
+        said = f"{method[0].upper()}{method[1:]} {found.verb} it: {ece_text(best)}"
+        sentences.append(f"{said}{over(found.fitted)}.")
+    elif found.fitted:
+        sentences.append(f"No calibrator is shown to improve it{over(found.fitted)}.")
     else:
-        none = "No method is" if found.fitted else "Nothing was fitted on other samples, and dominance q̄ is not"
-        sentences.append(f"{none} shown to be better than plain confidence{over(found.comparisons)}.")
-    dots = f"Dots: how often predictions of a given confidence are right, in bins with {FEW_SAMPLES} samples or more"
-    note = f"{dots}, with 95 % intervals. On the dotted line it is honest."
+        sentences.append("No calibrator was fitted on held-out samples.")
+    dots = f"Dots: accuracy by confidence, in bins with at least {FEW_SAMPLES} samples"
+    note = f"{dots}, with 95 % intervals. The dotted line is perfect calibration."
     more = {"All calibration methods": [error_table(results), split_table(results)]}
     return Section(title, sentences, reliability_chart(results, best), more=more, note=note)
 
 
 def reliability_chart(results: Results, best: Any) -> dict[str, tuple[Chart, str]]:
-    """Accuracy against confidence: as it is, calibrated by the method to use or else a temperature, and dominance."""
-    chart = Chart("its confidence", "right")
+    """Accuracy against confidence: uncalibrated, by the advised method or else structured scaling, and dominance."""
+    chart = Chart("confidence", "accuracy")
     chart.rule((0, 1), (0, 1))
     table, parts = results.reliability[results.reliability["samples"] >= FEW_SAMPLES], []
-    fitted = TemperatureScaling.name if best is None else best["method"]
+    fitted = StructuredScaling.name if best is None else best["method"]
     drawn = {MSP: ORANGE, fitted: BLUE, DominanceConfidence.name: GREEN}
     for (method, split), rows in table.groupby(["method", "split"], sort=False):
         if method not in drawn:
@@ -124,7 +111,7 @@ def reliability_chart(results: Results, best: Any) -> dict[str, tuple[Chart, str
         colour = GREY if leaks else drawn[method]
         chart.line(rows["confidence"], rows["accuracy"], colour, name, 'stroke-dasharray="6 4"' if leaks else "")
         for _, row in rows.iterrows():
-            told = f"{name}: says {percent(row['confidence'])}, right {percent(row['accuracy'])}"
+            told = f"{name}: confidence {percent(row['confidence'])}, accuracy {percent(row['accuracy'])}"
             ends = row["accuracy_low"], row["accuracy_high"]
             chart.dot(row["confidence"], row["accuracy"], colour, f"{told}, {row['samples']:,} samples", ends)
         error = where(results.calibration, method=method, split=split)["ece"]
@@ -134,9 +121,9 @@ def reliability_chart(results: Results, best: Any) -> dict[str, tuple[Chart, str
 
 
 def error_table(results: Results) -> Table:
-    """The errors of each method. The lowest are emphasised, but not those of a method that has seen the test set."""
+    """The errors of each method. The lowest of the splits that can be trusted are emphasised."""
     marks, table = split_marks(results), results.calibration
-    lowest = table[table["split"].map(marks) != SHARING].min(numeric_only=True)
+    lowest = table[~table["split"].isin(marks)].min(numeric_only=True)
     names = []
     for _, row in table.iterrows():
         fitted = f"fitted on {row['split']}" if row["split"] else ""
@@ -147,14 +134,13 @@ def error_table(results: Results) -> Table:
             losses[place] = Cell(CALLED[MSP])
     return make_table(
         f"Calibration on {results.known}, with 95 % intervals; lower errors are better. “By chance” is the ECE of a "
-        "perfect confidence with as many samples",
+        "perfectly calibrated model on as many samples",
         {
             "method": names,
             "ECE": cells(table, "ece", best=lowest["ece"]),
             "by chance": cells(table, "ece_chance"),
-            "ECE vs as it is": cells(table, "ece_versus_msp", sign=True),
+            "ECE vs uncalibrated": cells(table, "ece_versus_msp", sign=True),
             "NLL": losses,
-            "NLL on halves of the split": cells(table, "fold_nll"),
             "Brier": cells(table, "brier", best=lowest["brier"]),
             "accuracy": cells(table, "accuracy"),
             "T": cells(table, "temperature", 3),
@@ -167,7 +153,7 @@ def split_table(results: Results) -> Table:
     marks, table = split_marks(results), results.leaks
     shared = where(results.overlaps, kind="calibration").set_index("set")["shared"]
     return make_table(
-        "Calibration splits: is the network more accurate there than on the test set, and do they share samples?",
+        "Calibration splits: accuracy there and on the test set, and samples in both",
         {
             "split": [Cell(split, mark=marks.get(split, "")) for split in table["split"]],
             "samples": [f"{samples:,}" for samples in table["samples"]],
@@ -180,17 +166,19 @@ def split_table(results: Results) -> Table:
 
 
 def leak_sentences(results: Results) -> list[str]:
-    """A sentence for each split that is easier than the test set."""
+    """A sentence for each split that is easier or harder than the test set."""
     found = []
     for _, row in where(results.leaks, suspicious=True).iterrows():
+        easier = row["accuracy"] > row["test_accuracy"]
         fits = where(results.calibration, split=row["split"])
-        fit, fault = fits[fits["temperature"] < 1], "What is fitted there does not hold for other samples."
-        if len(fit):
-            value, off = number(fit.iloc[0]["temperature"], 3), off_by(fit.iloc[0])
-            fault = f"A temperature fitted there, {value}, is below 1 and makes it more sure: off by {off}."
+        fit, fault = fits[fits["temperature"] < 1], "Calibrators fitted there do not transfer."
+        if easier and len(fit):
+            value, error = number(fit.iloc[0]["temperature"], 3), ece_text(fit.iloc[0])
+            fault = f"A temperature fitted there, {value}, is below 1 and raises the confidence: {error}."
+        kind, cause = (EASIER, "training data") if easier else (HARDER, "other labels")
+        accuracy = f"accuracy is {percent(row['accuracy'])} there and {percent(row['test_accuracy'])} on the test set"
         found.append(
-            f"Do not fit on “{row['split']}”. The network is right on {percent(row['accuracy'])} there and on "
-            f"{percent(row['test_accuracy'])} of the test set (p {p_text(row['p_value'])}). It is easier than "
-            f"the test set: training data, or another mix of classes. {fault}"
+            f"Do not fit on “{row['split']}”: {accuracy} (p {p_text(row['p_value'])}). The split is {kind}: {cause}, "
+            f"or another class mix. {fault}"
         )
     return found

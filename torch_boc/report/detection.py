@@ -1,4 +1,4 @@
-"""Which score finds the unfamiliar: what each score catches at 5 % false alarms."""
+"""OOD detection: the detection rate of each score at 5 % FPR."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -18,11 +18,11 @@ ROC_SCORES = (BASELINE, "energy", "log_p_value", "structural_score")
 OWN = 3
 
 
-def unfamiliar(results: Results) -> Section:
+def detection_section(results: Results) -> Section:
     """How well each score tells the test set from each OOD set."""
-    title, sets = "Which score finds the unfamiliar?", results.ood["ood"].unique()
+    title, sets = "OOD detection", results.ood["ood"].unique()
     if not len(sets):
-        return Section(title, ["No out-of-distribution set was given, so nothing is said of detection."])
+        return Section(title, ["No OOD set was given: detection is not evaluated."])
     table = results.ood[~results.ood["upside_down"].astype(bool) & results.ood["auroc"].notna()]
     table = table.assign(above=shown(table, "auroc", 0.5))
     hopeless: list[str] = []
@@ -38,7 +38,7 @@ def unfamiliar(results: Results) -> Section:
         areas = [cell._replace(small="") for cell in cells(main, "auroc", 3)]
         columns = {
             "score": score_names(main),
-            "caught at 5 % false alarms": caught_cells(main, bars=True),
+            "detected at 5 % FPR": detected_cells(main, bars=True),
             "AUROC": areas,
         }
         tables.append(make_table(f"{results.known} against {name}", columns, "bars"))
@@ -46,18 +46,18 @@ def unfamiliar(results: Results) -> Section:
         if place < SETS:
             charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *own))
     if hopeless:
-        sentences.append(f"On {listed(hopeless)} no score is shown to do better than chance{over(len(table))}.")
+        sentences.append(f"On {listed(hopeless)} no score is shown to detect better than chance{over(len(table))}.")
     return Section(title, sentences, charts, tables, more)
 
 
 def advice(name: str, table: Any, *, short: bool) -> str:
-    """What the default score catches of a set, and beside it confidence and the score that catches most."""
+    """The detection rate of the default score on a set, and those of confidence and of the best score."""
     most = table.loc[table["fpr95"].idxmin()]["score"]
     said: list[str] = []
     for score in dict.fromkeys([DEFAULT, BASELINE, most]):
         for _, row in where(table, score=score).iterrows():
-            caught = f"{called(score)} catches {percent(1 - row['fpr95'])}"
-            said.append(caught if said else f"{caught} at 5 % false alarms (AUROC {value_text(row, 'auroc')})")
+            rate = f"{called(score)} detects {percent(1 - row['fpr95'])}"
+            said.append(rate if said else f"{rate} at 5 % FPR (AUROC {value_text(row, 'auroc')})")
     return f"On “{name}” {said[0] if short else listed(said)}."
 
 
@@ -70,12 +70,12 @@ def score_names(table: Any) -> list[Cell]:
     return found
 
 
-def caught_cells(table: Any, *, bars: bool = False) -> list[Cell]:
-    """What is caught at 5 % false alarms; the best is emphasised."""
-    caught, low, high = (1 - table[f"fpr95{end}"] for end in ("", "_high", "_low"))
-    turned = table.assign(caught=caught, caught_low=low, caught_high=high)
-    found = cells(turned, "caught", best=caught.max(), **PERCENT)
-    return [cell._replace(bar=share) for cell, share in zip(found, caught, strict=True)] if bars else found
+def detected_cells(table: Any, *, bars: bool = False) -> list[Cell]:
+    """The detection rates at 5 % FPR; the best is emphasised."""
+    detected, low, high = (1 - table[f"fpr95{end}"] for end in ("", "_high", "_low"))
+    turned = table.assign(detected=detected, detected_low=low, detected_high=high)
+    found = cells(turned, "detected", best=detected.max(), **PERCENT)
+    return [cell._replace(bar=share) for cell, share in zip(found, detected, strict=True)] if bars else found
 
 
 def score_table(results: Results, name: str, table: Any) -> Table:
@@ -85,11 +85,11 @@ def score_table(results: Results, name: str, table: Any) -> Table:
     both = where(results.overlaps, set=name, suspicious=True)
     shared = f"; {both.iloc[0]['shared']:,} samples are in both sets" if len(both) else ""
     return make_table(
-        f"{results.known} (positive) against {name}, with 95 % intervals. Caught is 1 − FPR95{shared}",
+        f"{results.known} (positive) against {name}, with 95 % intervals. The detection rate is 1 − FPR95{shared}",
         {
             "score": score_names(table),
             "AUROC": cells(table, "auroc", best=table["auroc"].max()),
-            "caught at 5 %": caught_cells(table),
+            "detected at 5 % FPR": detected_cells(table),
             "AUPR": cells(table, "aupr", best=table["aupr"].max()),
             "AUROC vs confidence": versus,
         },
@@ -99,7 +99,7 @@ def score_table(results: Results, name: str, table: Any) -> Table:
 def roc_chart(results: Results, table: Any, scores: Sequence[str]) -> tuple[Chart, str]:
     """ROC curves of some scores on one OOD set; that of p* often lies on that of confidence, so it is dashed."""
     name, parts = table.iloc[0]["ood"], []
-    chart = Chart(f"{name} kept", f"{results.known} kept")
+    chart = Chart(f"{name} passed", f"{results.known} passed")
     chart.rule((0, 1), (0, 1))
     for score, colour in zip(scores, cycle(COLOURS), strict=False):
         curve, row = where(results.roc, ood=name, score=score), where(table, score=score)

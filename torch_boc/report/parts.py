@@ -72,15 +72,16 @@ def cells(table: Any, column: str, digits: int = 4, *, best: float = math.nan, *
 
 
 class Section(NamedTuple):
-    """One question of a report, with everything that the outputs show of it.
+    """One topic of a report, with everything that the outputs show of it.
 
     Attributes:
-        title: the question.
-        sentences: the answers. The first one is the lead, and all of them are in the verdict.
+        title: the topic.
+        sentences: the findings. The first one is the lead, and all of them are in the verdict.
         charts: figures by name, each with what it shows in words.
         tables: tables that are shown.
         more: tables behind a click, by what is written there.
         note: how to read it, in small type.
+        aside: sentences behind the first click, which are not in the verdict.
     """
 
     title: str
@@ -89,3 +90,4 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
     more: Mapping[str, Sequence[Table]] = MappingProxyType({})
     note: str = ""
+    aside: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""How much should a person see, and has the input changed: review, the conformal test, and an alarm on a stream."""
+"""Selective prediction, review and drift: what can be accepted, what the conformal test flags, and when it alarms."""
 
 import math
 from typing import Any
@@ -6,49 +6,63 @@ from typing import Any
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import BLUE, COLOURS, ORANGE, SETS, Chart
 from .tables import Results, where
-from .words import FEW, LEVEL, PERCENT, between, called, listed, p_text, percent, short_percent, span, value_text
+from .words import (
+    CONDITION,
+    FEW,
+    LEVEL,
+    PERCENT,
+    between,
+    called,
+    counted,
+    listed,
+    p_text,
+    percent,
+    short_percent,
+    span,
+    value_text,
+)
 
-# The largest share of the test set in the figure; the slider goes further.
-MOST_REVIEWED = 0.3
+# The largest share of the test set in the figure; the slider goes further. And the least gain over a random review.
+MOST_REVIEWED, LEAST_GAIN = 0.3, 0.02
 PAPER = "paper’s test"
 
 
 def knee(results: Results) -> float:
-    """The share for a person to see, beyond which more effort finds less: of the errors, or of the first OOD set."""
-    table = results.review[results.review["share"] <= MOST_REVIEWED].dropna(subset="caught")
+    """The share to review beyond which more review finds fewer errors, or fewer of the first OOD set; NaN if none."""
+    table = results.review[results.review["share"].between(0, MOST_REVIEWED, "right")].dropna(subset="caught")
     if not len(table):
         return math.nan
     table = where(table, set=table.iloc[0]["set"])
     gained = table["caught"] - table["share"] / table["share"].max() * table["caught"].max()
-    return float(table.loc[gained.idxmax(), "share"])
+    return float(table.loc[gained.idxmax(), "share"]) if gained.max() > LEAST_GAIN else math.nan
 
 
 def reviewed(results: Results, share: float) -> tuple[float, str]:
-    """The accuracy of what is left if a person sees a share of the test set, and what is caught, in words."""
-    rows, caught = where(results.review, share=share), []
+    """The accuracy of the remainder if a share of the test set is reviewed, and what is detected, in words."""
+    rows, found = where(results.review, share=share), []
     for _, row in rows.dropna(subset="caught").head(1 + FEW).iterrows():
-        caught.append(f"{percent(row['caught'])} of " + ("the errors" if row["kind"] == "id" else f"“{row['set']}”"))
-    return float(rows["right"].iloc[0]), listed(caught)
+        found.append(f"{percent(row['caught'])} of " + ("the errors" if row["kind"] == "id" else f"“{row['set']}”"))
+    return float(rows["right"].iloc[0]), listed(found)
 
 
-def review(results: Results) -> Section:
+def review_section(results: Results) -> Section:
     """Risk against coverage, what the conformal test flags, and thresholds."""
     share, sentences, more = knee(results), [], dict[str, Any]()
-    note = "Risk against coverage: how many of the predictions that go out, the surest first, are wrong. "
+    note = "Risk-coverage curve: the error among the most confident predictions, by the share that is accepted. "
     if len(results.acceptance):
         sentences.append(accepted_sentence(results))
-        more["What may go out unseen at 1, 2 and 5 % error"] = [acceptance_table(results)]
-        note += "The dot is what may go out with the promise."
+        more["Coverage at 1, 2 and 5 % error"] = [acceptance_table(results)]
+        note += "" if violated(results) else "The dot is the accepted share with the guarantee."
     if share == share:
-        right, caught = reviewed(results, share)
-        rest = f"the rest is right {percent(right)} of the time, and " if right == right else ""
-        sentences.append(f"If a person sees the least sure {short_percent(share)}, {rest}{caught} are caught.")
+        accuracy, found = reviewed(results, share)
+        rest = f"leaves an accuracy of {percent(accuracy)} and " if accuracy == accuracy else ""
+        sentences.append(f"Reviewing the least confident {short_percent(share)} {rest}finds {found}.")
     if len(results.screening):
         sentences += flagged_sentences(results)
         levels = results.screening["alpha"].unique()
-        more["Flagged at 5 % and 1 % false alarms, by score"] = [flagged_table(results, alpha) for alpha in levels]
-        more["Thresholds for 10, 5, 1 and 0.1 % false alarms"] = [threshold_table(results)]
-    return Section("How much should a person see?", sentences, review_chart(results), more=more, note=note)
+        more["Flagged at 5 % and 1 % FPR, by score"] = [flagged_table(results, alpha) for alpha in levels]
+        more["Thresholds for 10, 5, 1 and 0.1 % FPR"] = [threshold_table(results)]
+    return Section("Selective prediction and review", sentences, review_chart(results), more=more, note=note)
 
 
 def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
@@ -58,45 +72,76 @@ def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
         return {}
     coverage, risk = 1 - table["share"], 1 - table["right"]
     most = max(float(risk.max()), 0.02) * 1.1
-    chart = Chart("coverage: go out unseen", "risk: wrong, of these", (0, 1), (0, most), height=280)
+    chart = Chart("coverage: accepted share", "risk: error among accepted", (0, 1), (0, most), height=280)
     chart.line(coverage, risk, BLUE, results.known)
-    alt = f"Risk against coverage: {percent(float(risk.iloc[0]))} are wrong if all go out"
-    for _, row in results.acceptance[:1].iterrows():
-        said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}"
+    alt = f"Risk against coverage: the error is {percent(float(risk.iloc[0]))} if all predictions are accepted"
+    for _, row in results.acceptance[:1].query("accepted > 0").iterrows():
+        valid = ", not valid here" if violated(results) else ""
+        said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}{valid}"
         alt += f"; {said}"
         chart.rule((0, 1), (row["error"], row["error"]))
         chart.name(said, f'<circle cx="8" cy="-4" r="4" fill="{ORANGE}"/>')
-        if row["accepted"]:
-            chart.dot(row["accepted"], row["wrong"], ORANGE, said, (row["wrong_low"], row["wrong_high"]))
+        chart.dot(row["accepted"], row["wrong"], ORANGE, said, (row["wrong_low"], row["wrong_high"]))
     chart.rule((0, 0), (0, most), marks='id="cut"')
     return {"review": (chart, f"{alt}.")}
 
 
+def unlike(results: Results) -> str:
+    """That the test set is not like the held-out samples, in words; "" if nothing refutes that it is."""
+    held_out = next(iter([*results.screening["held_out"][:1], *results.acceptance["held_out"][:1]]), "")
+    if not held_out or not results.settings.get("violations"):
+        return ""
+    return f"“{results.known}” does not look like the held-out samples “{held_out}”"
+
+
+def violated(results: Results) -> str:
+    """Why the guarantee of acceptance is not valid on the test set, in words; "" if nothing refutes it.
+
+    Two random halves of one set are exchangeable, and still it may fail with the probability delta.
+    """
+    failed = "it fails for up to 5 % of held-out sets" if results.settings.get("violations") else ""
+    return unlike(results) or failed
+
+
+def guarantee(row: Any) -> str:
+    """What is guaranteed of accepted predictions, with its probability and its condition."""
+    sure = short_percent(row["confidence"])
+    return f"error ≤ {short_percent(row['error'])} with {sure} probability, {CONDITION}"
+
+
+def refusal(row: Any) -> str:
+    """Why nothing is accepted."""
+    if row["held_out_samples"] < row["needed"]:
+        return f"{row['needed']:,.0f} held-out samples needed, got {row['held_out_samples']:,.0f}"
+    return f"too many confident errors among the {counted(row['held_out_samples'], 'held-out sample')}"
+
+
 def accepted_sentence(results: Results) -> str:
-    """What may go out unseen at the first error."""
-    row = results.acceptance.iloc[0]
-    error, chance = short_percent(row["error"]), short_percent(row["confidence"])
+    """What can be accepted at the first error."""
+    row, why = results.acceptance.iloc[0], violated(results)
     if not row["accepted"]:
-        many = f"{row['held_out_samples']:,} held-out samples"
-        return f"Nothing may go out unseen at {error} error: too few of {many}, or too many of their mistakes are sure."
-    promise = f"with a chance of {chance} at most {error} of these are wrong"
-    return (
-        f"{value_text(row, 'accepted', **PERCENT)} may go out unseen: {promise}, and here {percent(row['wrong'])} are."
-    )
+        return f"No prediction can be accepted at {short_percent(row['error'])} error: {refusal(row)}."
+    share, wrong = value_text(row, "accepted", **PERCENT), value_text(row, "wrong", **PERCENT)
+    if why:
+        at = f"asked for {short_percent(row['error'])} error, it accepts {share}, of which {wrong} are wrong"
+        return f"The guarantee of accepted predictions is not valid here, because {why}: {at}."
+    return f"{share} of predictions can be accepted: {guarantee(row)}. Here {wrong} of them are wrong."
 
 
 def acceptance_table(results: Results) -> Table:
-    """What may go out unseen at each error."""
+    """What can be accepted at each error."""
     table, odds = results.acceptance, results.acceptance["threshold"]
     table = table.assign(least=1 / (1 + (-odds[odds.abs() < math.inf]).map(math.exp)))
+    row = table.iloc[0]
     return make_table(
-        f"With a chance of {short_percent(table.iloc[0]['confidence'])}, at most so many of what goes out are wrong. "
-        f"Calibrated on {held_out_text(results, table.iloc[0])}",
+        f"Error among accepted predictions, guaranteed with {short_percent(row['confidence'])} probability, {CONDITION}"
+        f"{' (not valid here)' if violated(results) else ''}. Calibrated on {held_out_text(results, row)}",
         {
-            "at most wrong": list(map(short_percent, table["error"])),
-            "goes out": cells(table, "accepted", **PERCENT),
-            "of which are wrong": cells(table, "wrong", **PERCENT),
+            "error at most": list(map(short_percent, table["error"])),
+            "accepted": cells(table, "accepted", **PERCENT),
+            "wrong on the test set": cells(table, "wrong", **PERCENT),
             "confidence from": cells(table, "least", 3),
+            "held-out samples needed": [f"{needed:,.0f}" for needed in table["needed"]],
         },
     )
 
@@ -104,7 +149,7 @@ def acceptance_table(results: Results) -> Table:
 def held_out_text(results: Results, row: Any) -> str:
     """The held-out samples of a row, in words."""
     name = f"“{row['held_out']}”" if row["held_out"] else f"a random half of “{results.known}”"
-    return f"{row['held_out_samples']:,} samples, {name}"
+    return f"{counted(row['held_out_samples'], 'sample')}, {name}"
 
 
 def flagged(results: Results) -> Any:
@@ -113,13 +158,16 @@ def flagged(results: Results) -> Any:
 
 
 def flagged_sentences(results: Results) -> list[str]:
-    """What the conformal test of the first score flags at the first level, and whether its promise is kept."""
+    """What the conformal test of the first score flags at the first level, and what refutes its condition."""
     table = where(results.screening, test="conformal")
     if not len(table):
         return []
     score = table.iloc[0]["score"]
     rows = where(table, score=score, alpha=LEVEL)
     known, others = rows.iloc[0], rows.iloc[1:]
+    if math.isnan(known["flagged"]):
+        needed = math.ceil(1 / LEVEL - 1e-9) - 1
+        return [f"{needed} held-out samples are needed to flag at 5 % FPR, got {known['held_out_samples']:,}."]
     told, missed, blind = [], [], []
     for _, row in others.iterrows():
         name = f"“{row['set']}”"
@@ -129,20 +177,18 @@ def flagged_sentences(results: Results) -> list[str]:
         blind += [name] if row["chance"] * len(others) > LEVEL else []
     said = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
     said += [span(told, others["flagged"], percent)] if told else []
-    but = f"; it keeps its promise, but {span(missed, 1 - others['flagged'], percent)} pass" if missed else ""
-    but += f", and {listed(blind)} are not shown to be flagged more often than familiar samples" if blind else ""
-    found = [f"At 5 % false alarms the conformal test of {called(score)} flags {listed(said)}{but}."]
-    if math.isnan(known["flagged"]):
-        found = [f"With {known['held_out_samples']:,} held-out samples nothing can be flagged at 5 % false alarms."]
-    # Two random halves of one set are alike: what is flagged of them beyond the level is chance.
-    table = where(table, kind="id").dropna(subset="chance").query("held_out != ''")
-    if len(table) and table["chance"].min() * len(table) < LEVEL:
+    pass_ = "passes" if len(missed) == 1 else "pass"
+    but = f"; {span(missed, 1 - others['flagged'], percent)} {pass_} undetected" if missed else ""
+    verb = "is" if len(blind) == 1 else "are"
+    but += f"; {listed(blind)} {verb} not shown to be flagged more often than ID samples" if blind else ""
+    found = [f"At a nominal 5 % FPR the conformal test of {called(score)} flags {listed(said)}{but}."]
+    if "flagged" in results.settings.get("violations", ()):
+        table = where(table, kind="id").dropna(subset="chance")
         row = table.loc[table["chance"].idxmin()]
         found.append(
-            f"The promise is not kept: at {short_percent(row['alpha'])} false alarms the conformal test of "
-            f"{called(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, more than "
-            f"chance explains (p {p_text(row['chance'] * len(table))}). The held-out samples “{row['held_out']}” "
-            "are not like it."
+            f"The FPR is not valid here, because {unlike(results)}: at {short_percent(row['alpha'])} the conformal "
+            f"test of {called(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, more "
+            f"than chance explains (p {p_text(row['chance'] * len(table))})."
         )
     return found
 
@@ -155,9 +201,8 @@ def flagged_table(results: Results, alpha: float) -> Table:
         columns[called(score) if score else PAPER] = cells(rows, "flagged", **PERCENT)
     columns[PAPER] = columns.pop(PAPER)
     return make_table(
-        f"Share of samples that the conformal test of each score flags at level {short_percent(alpha)}, with 95 % "
-        f"intervals. It is calibrated on {held_out_text(results, table.iloc[0])}. The paper’s test does not hold its "
-        "level",
+        f"Share of samples that the conformal test of each score flags at {short_percent(alpha)} FPR, with 95 % "
+        f"intervals. It is calibrated on {held_out_text(results, table.iloc[0])}. The paper’s test guarantees no FPR",
         columns,
     )
 
@@ -168,58 +213,74 @@ def threshold_table(results: Results) -> Table:
     table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
     columns, chance = dict[str, Any](), short_percent(table["confidence"].max())
     for sure, rows in table.groupby(table["confidence"].notna()):
-        name = f", {chance} sure" if sure else ""
-        columns["level"] = list(map(short_percent, rows["alpha"]))
+        name = f", with {chance} probability" if sure else ""
+        columns["FPR"] = list(map(short_percent, rows["alpha"]))
         columns[f"confidence below{name}"] = cells(rows, "below", 3)
         columns[f"log odds below{name}"] = cells(rows, "threshold", 3)
-        columns[f"false alarms{name}"] = cells(rows, "rate", 2, scale=100, unit=" %")
+        columns[f"expected FPR{name}"] = cells(rows, "rate", 2, scale=100, unit=" %")
     return make_table(
-        "Flag samples below the threshold. The mean of the false-alarm rate is at most the level; with the second "
-        f"threshold, the rate itself is so for {chance} of all sets of held-out samples. The ranges hold 95 % of them",
+        "Flag samples below the threshold. The FPR is at most the level on average, and with the second threshold with "
+        f"{chance} probability over the draw of the held-out set, {CONDITION}. The ranges hold 95 % of these draws",
         columns,
     )
 
 
-def alarm_of(rows: Any) -> tuple[int, bool] | None:
-    """How many samples after the change the alarm of a stream comes, or else at which sample, and whether it is late.
-
-    None if there is no alarm.
-    """
-    reached = rows[rows["evidence"] >= -math.log(rows["alpha"].iloc[0])]
-    if not len(reached):
-        return None
-    late = reached.iloc[0]["kind"] == "ood"
-    return int(reached.iloc[0]["sample"] - late * (rows["kind"] == "id").sum()), late
+def delay_of(row: Any) -> str:
+    """The median detection delay of a row of `delays`, in words."""
+    if math.isfinite(row["delay"]):
+        return counted(int(row["delay"]), "sample")
+    return "no alarm" if row["early"] < row["streams"] else "not valid"
 
 
-def change(results: Results) -> Section | None:
-    """When a monitor raises its alarm; one sentence for many OOD sets."""
+def drift_section(results: Results) -> Section | None:
+    """When a drift monitor raises its alarm; one sentence for many OOD sets."""
     streams = results.stream.groupby("ood", sort=False)
     if not len(streams):
         return None
     alpha = float(results.stream["alpha"].iloc[0])
     known, limit = int((next(iter(streams))[1]["kind"] == "id").sum()), -math.log10(alpha)
     evidence = results.stream["evidence"] / math.log(10)
-    drawn = results.stream[evidence.groupby(results.stream["ood"]).cummax() <= 2 * limit]  # what follows says no more
+    drawn = results.stream[evidence.groupby(results.stream["ood"]).cummax() <= 2 * limit]  # what follows adds nothing
     ends = (0, int(drawn["sample"].max())), (min(-1.0, float(evidence.min())), 2 * limit)
-    chart = Chart("samples, one after another", "evidence for a change (powers of 10)", *ends, percent="", height=240)
-    chart.rule(ends[0], (limit, limit), f"alarm line: {10**limit:,.0f} to 1")
+    chart = Chart("samples", "evidence of drift (log10)", *ends, percent="", height=240)
+    chart.rule(ends[0], (limit, limit), "alarm")
     chart.rule((known, known), ends[1])
-    promise = f"(a false alarm comes with a chance of at most {short_percent(alpha)}, however long)"
-    sentences, delays = [], []
     for (name, rows), colour in zip(streams, COLOURS[:SETS], strict=False):
         places = where(drawn, ood=name).index
         chart.line(rows["sample"].loc[places], evidence.loc[places], colour, name)
-        said = f"No alarm within the {len(rows) - known:,} samples after “{name}” begins"
-        if (alarm := alarm_of(rows)) is not None:
-            at, late = alarm
-            delays += [at] if late else []
-            said = f"A false alarm at sample {at:,}, before “{name}” begins"
-            said = f"Alarm {at:,} {'sample' if at == 1 else 'samples'} after “{name}” begins" if late else said
-            chart.dot(at + late * known, limit, colour, said)
-        sentences.append(f"{said} {promise}.")
-    if len(sentences) > FEW:
-        later = f", {between(delays, str)} samples later" if delays else ""
-        sentences = [f"Alarm in {len(delays)} of {len(sentences)} streams that turn unfamiliar{later} {promise}."]
-    note = f"The evidence of a monitor over a stream that turns from “{results.known}” to unfamiliar samples."
-    return Section("Has the input changed?", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
+        for at in rows["sample"][evidence.loc[rows.index] >= limit][:1]:
+            chart.dot(at, limit, colour, f"{name}: alarm at sample {at:,}")
+    sentences = delay_sentences(results, known)
+    note = f"Evidence of a drift monitor over a stream of “{results.known}” that shifts to OOD samples."
+    return Section("Drift", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
+
+
+def delay_sentences(results: Results, known: int) -> list[str]:
+    """The detection delays, and the condition of the monitor's guarantee."""
+    table, said = results.delays, []
+    promise = (
+        f"The probability of ever raising a false alarm is at most {short_percent(table['alpha'].max())}, {CONDITION}."
+    )
+    for _, row in table.iterrows():
+        more = f" (90 % within {row['delay_most']:,.0f})" if math.isfinite(row["delay_most"]) else ""
+        lead = f"Median detection delay for “{row['ood']}”: {delay_of(row)}{more}"
+        if not math.isfinite(row["delay"]):
+            lead = f"“{row['ood']}” is not detected"
+        if row["missed"]:
+            lead += f"; no alarm in {row['missed']:,} of {row['streams']:,} streams"
+        if row["early"] and not unlike(results):
+            lead += (
+                f"; {counted(row['early'], 'false alarm')} in {row['streams']:,} streams of {known:,} ID samples first"
+            )
+        said.append(f"{lead}.")
+    if len(table) > FEW:
+        found = [delay for delay in table["delay"] if math.isfinite(delay)]
+        delays = f": {between(found, '{:,.0f}'.format)} samples" if found else ""
+        said = [f"Median detection delay on {len(found)} of {len(table)} OOD sets{delays}."]
+    if "drift" in results.settings.get("violations", ()):
+        row = table.loc[table["early"].idxmax()]
+        early = f"the monitor alarms before the first OOD sample in {row['early']:,} of {row['streams']:,} streams"
+        promise = f"The bound on false alarms is not valid here, because {unlike(results)}: {early}."
+    elif unlike(results):
+        promise = f"The bound on false alarms is not valid here, because {unlike(results)}."
+    return [*said, promise]

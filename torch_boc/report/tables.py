@@ -45,7 +45,8 @@ class Results:
 
     Attributes:
         settings: title, trials, bins, replicates, seed, classes, class_names (a list, or None), samples (a dict by
-            set), accuracy (of the test set, NaN without targets), shifted_accuracy (if all targets were lower by one),
+            set), violations (what refutes the guarantees on the test set: a list of "error", "flagged" and "drift"),
+            accuracy (of the test set, NaN without targets), shifted_accuracy (if all targets were lower by one),
             from_probabilities (bool), date (ISO), versions (a dict of torch_boc and torch). If sets were larger than
             `max_rows`, sampled (a dict of the number of all their rows). If they hold columns instead of logits,
             from_columns (True) and left_out (a list of words).
@@ -55,10 +56,9 @@ class Results:
             perfectly calibrated. `ece_chance` is the mean error that perfectly calibrated confidences have by chance,
             and `ece_chance_most` what they stay below in 95 % of cases. `ece_versus_msp` and `ece_versus_best` are the
             differences from MSP and from the lowest, on the same resamples. `temperature` is NaN without one.
-            `fold_nll` is the loss on held-out halves of the split, for the methods that a report recommends.
         ood: how well each score separates the test set from each OOD set. `versus_msp` is the difference from the
             AUROC of msp, with a paired interval; `kind` is "score", "detector" or "column".
-        leaks: for each calibration split, whether it is easier than the test set; see `LeakTest`.
+        leaks: for each calibration split, whether it is easier or harder than the test set; see `LeakTest`.
         overlaps: for each set other than the test set, how many rows of the test set are in it (`shared`), also in
             every digit of float32 (`exact`), and whether that is more than chance explains (`suspicious`). `kind` is
             "calibration", "ood" or "train".
@@ -78,15 +78,18 @@ class Results:
             of false alarms is at most alpha, NaN if only its mean is; `rate` is its mean.
         stream: the evidence of a monitor after each sample of a stream that turns from the test set to an OOD set.
             The alarm is at an evidence of log(1 / alpha).
-        acceptance: the share of the test set that may go out unseen, if at most `error` of it may be wrong, with the
-            chance `confidence` over the held-out samples: predictions whose log odds are at least `threshold`, inf if
-            none can be. `wrong` is the share of these that is wrong, NaN if there are none. The intervals are those of
-            Clopper and Pearson. Without targets there are no rows.
+        delays: of many such streams, the median detection delay in samples and the delay of 90 % of them, inf without
+            an alarm; how many had an alarm before the first OOD sample (`early`), and how many had none (`missed`).
+        acceptance: the coverage at a selective risk of at most `error`, with the probability `confidence` over the draw
+            of the held-out set: predictions whose log odds are at least `threshold` are accepted, inf if none can be.
+            `needed` is the least number of held-out samples with which any can be. `wrong` is the selective risk on the
+            test set, NaN if nothing is accepted; intervals are those of Clopper and Pearson. Without targets there are
+            no rows.
         review: what a person finds who sees this share of the test set, the least sure first: those whose confidence
             is below `threshold`. `caught` is the share of all errors for the test set, and the share of the samples for
             an OOD set; `right` is the accuracy of what is left of the test set.
         classes: for each predicted class, the share that is right, and the mean confidence, plain and calibrated by
-            the first temperature that is to be trusted (NaN without one).
+            structured scaling on the first split that is to be trusted (NaN without one).
         confusions: the most frequent errors.
         samples: the least sure samples of each set. `row` is the place in its set, from 0 on, `name` its file name or
             id, `target` is -1 if it is not known, and the conformal `p_value` is NaN for samples that the test was
@@ -97,7 +100,7 @@ class Results:
     calibration: Annotated[
         Any,
         "split method ece± nll± brier± ece_chance ece_chance_most ece_versus_msp± ece_versus_best± accuracy "
-        "temperature fold_nll",
+        "temperature",
     ]
     ood: Annotated[Any, "ood score auroc± fpr95± aupr± versus_msp± kind upside_down"]
     leaks: Annotated[Any, "split samples accuracy test_accuracy p_value suspicious"]
@@ -113,7 +116,8 @@ class Results:
     screening: Annotated[Any, "test score alpha held_out held_out_samples set kind samples flagged± chance"]
     thresholds: Annotated[Any, "score alpha confidence held_out_samples threshold rate±"]
     stream: Annotated[Any, "ood score alpha sample kind evidence"]
-    acceptance: Annotated[Any, "error confidence held_out held_out_samples threshold samples accepted± wrong±"]
+    delays: Annotated[Any, "ood score alpha streams early missed delay delay_most"]
+    acceptance: Annotated[Any, "error confidence held_out held_out_samples needed threshold samples accepted± wrong±"]
     review: Annotated[Any, "set kind share threshold caught right"]
     classes: Annotated[Any, "prediction samples right confidence calibrated"]
     confusions: Annotated[Any, "target prediction samples"]

@@ -9,18 +9,26 @@ from typing import NamedTuple
 from ..calibration import CALIBRATORS
 from ..calibration.leaks import overlap_message
 from ..data.sets import SMALLEST
-from .coherence import coherence
-from .confidence import direction, honest, leak_sentences, method_text, repair
-from .detection import unfamiliar
-from .errors import look, mistakes
+from .coherence import coherence_section
+from .confidence import calibration_advice, calibration_section, direction, leak_sentences, method_text
+from .detection import detection_section
+from .errors import error_section, sample_section
 from .parts import Section
-from .screening import alarm_of, change, knee, review, reviewed
+from .screening import delay_of, drift_section, guarantee, knee, refusal, review_section, reviewed, unlike, violated
 from .tables import Results, where
-from .words import interval_text, listed, number, percent, short_percent
+from .words import CONDITION, counted, interval_text, listed, percent, short_percent
 
-TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
-# The intervals of a set with fewer samples than this are too narrow.
-SMALL_SET = 100
+TOPICS = (
+    calibration_section,
+    review_section,
+    detection_section,
+    drift_section,
+    coherence_section,
+    error_section,
+    sample_section,
+)
+# With fewer samples nothing is said; with fewer than the second number, intervals are too narrow.
+FEWEST, SMALL_SET = 30, 100
 # Labels are called wrong if the accuracy is so many standard errors below that of guessing.
 BELOW_CHANCE = 4.0
 INTERVALS = (
@@ -28,10 +36,10 @@ INTERVALS = (
     "as for binomial counts, if few samples are on one side; for shares of flagged samples by Clopper and Pearson"
 )
 FROM_PROBABILITIES = (
-    f"logarithms of the given probabilities, with {SMALLEST} in place of a probability of 0; the energy is left out, "
+    f"logarithms of the given probabilities, with {SMALLEST} instead of a probability of 0; the energy is left out, "
     "because it is always 0 after a softmax"
 )
-MISFIT = "the labels do not seem to fit the logits"
+MISFIT = "the labels do not match the logits"
 
 
 class Story(NamedTuple):
@@ -43,7 +51,7 @@ class Story(NamedTuple):
         numbers: the most important numbers, each with what it is, and small print.
         actions: what to do, each with a command or a name.
         warnings: what is wrong with the samples.
-        sections: the questions and their answers.
+        sections: the topics.
         figures: the figures as SVG, by name.
         measured: how it was measured: the settings, by their names.
     """
@@ -69,34 +77,57 @@ def tell(results: Results) -> Story:
     for topic in TOPICS:
         section = topic(results)
         if section is not None:
-            sections.append(section)
+            few = size(results) < FEWEST
+            sections.append(section._replace(sentences=[], aside=[]) if few else section)
             for name, (chart, alt) in section.charts.items():
                 figures[name] = chart.svg(alt)
     name, found = str(results.settings.get("title", "")).partition(": ")[0], finding(results)
     title = f"{name}: {found}" if name else found[0].upper() + found[1:]
-    measured, right = measured_how(results), results.settings["accuracy"]
-    parts = [measured["samples"], f"{percent(right)} right" if right == right else "", f"{measured['classes']} classes"]
+    measured, accuracy = measured_how(results), results.settings["accuracy"]
+    parts = [measured["samples"], f"accuracy {percent(accuracy)}" if accuracy == accuracy else ""]
+    parts.append(f"{measured['classes']} classes")
     said = title, " · ".join(filter(None, parts)), numbers(results), actions(results), warnings_of(results)
     return Story(*said, sections, figures, measured)
 
 
+def size(results: Results) -> int:
+    """The number of test samples."""
+    return int(results.settings["samples"][results.known])
+
+
 def labels_fit(results: Results) -> bool:
-    """Whether the predictions are right at least as often as guesses would be."""
-    right, chance = float(results.settings["accuracy"]), 1 / results.settings["classes"]
-    error = math.sqrt(chance * (1 - chance) / results.settings["samples"][results.known])
-    return not right < chance - BELOW_CHANCE * error
+    """Whether the accuracy is at least that of guessing, and not above it only for labels that are lower by one."""
+    accuracy, chance = float(results.settings["accuracy"]), 1 / results.settings["classes"]
+    error = BELOW_CHANCE * math.sqrt(chance * (1 - chance) / size(results))
+    return not (accuracy < chance - error or accuracy < chance + error < results.settings.get("shifted_accuracy", 0.0))
+
+
+def constant_class(results: Results) -> str:
+    """The class of all predictions, and whether it is the majority class; "" if predictions differ."""
+    if len(results.classes) != 1:
+        return ""
+    row, rest = results.classes.iloc[0], results.confusions.sort_values("samples", ascending=False)
+    name = results.class_name(int(row["prediction"]))
+    if len(rest) and rest.iloc[0]["samples"] > row["right"] * row["samples"]:
+        return f"{name}; the majority class is {results.class_name(int(rest.iloc[0]['target']))}"
+    return f"{name}, the majority class"
 
 
 def warnings_of(results: Results) -> list[str]:
     """What is wrong with the samples: labels that do not fit, small sets, shared samples, leaks, what is left out."""
     settings, found = results.settings, []
-    sizes, right = settings["samples"], settings["accuracy"]
-    if not labels_fit(results):
+    sizes, accuracy = settings["samples"], settings["accuracy"]
+    if size(results) < FEWEST:
+        few = f"Nothing can be said with {counted(size(results), 'test sample')}; collect at least {FEWEST}"
+        found.append(f"{few}, and {SMALL_SET} or more for intervals.")
+    elif not labels_fit(results):
         guess, shifted = percent(1 / settings["classes"]), settings.get("shifted_accuracy", 0.0)
-        from_one = f" With each label lower by one, {percent(shifted)} would be right." if shifted > right else ""
-        lead = f"{MISFIT.capitalize()}: {percent(right)} of the predictions are right, and guessing would give {guess}."
+        from_one = f" With each label lower by one, it is {percent(shifted)}." if shifted > accuracy else ""
+        lead = f"{MISFIT.capitalize()}: accuracy is {percent(accuracy)}, and guessing gives {guess}."
         found.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
-    small = [f"“{name}” has {size}" for name, size in sizes.items() if size < SMALL_SET]
+    if constant := constant_class(results):
+        found.append(f"Every prediction is {constant}: no sample is distinguished from another class.")
+    small = [f"“{name}” has {count}" for name, count in sizes.items() if count < SMALL_SET]
     if small:
         few = f"With fewer than {SMALL_SET} samples"
         found.append(f"{few} numbers are rough and intervals too narrow: {listed(small)}.")
@@ -115,72 +146,85 @@ def warnings_of(results: Results) -> list[str]:
 
 def finding(results: Results) -> str:
     """The most important result in a few words, without the name of the model."""
-    found = repair(results)
+    found = calibration_advice(results)
+    if size(results) < FEWEST:
+        return f"{counted(size(results), 'test sample')}: too few to evaluate"
     if not labels_fit(results):
         return MISFIT
+    if constant_class(results):
+        return "constant prediction"
     if found is None:
-        return "confidence is not checked, because there are no targets"
+        return "calibration not evaluated: no targets"
     if found.plain["ece_low"] <= 0:
-        return f"its confidence is honest, as far as {results.settings['samples'][results.known]:,} samples can tell"
-    error, how = 100 * found.plain["ece"], direction(results)
-    points = f"{number(error, int(error < 1))} {'point' if round(error) == 1 <= error else 'points'}"
-    said = f"{how} by {points}" if " in " not in how else f"off by {points}, {how}"
+        return f"no miscalibration detected with {size(results):,} samples"
+    said = f"{direction(results)}: ECE {percent(found.plain['ece'])}"
     if found.best is None:
         return said
-    half = found.best["ece_low"] <= 0 or found.best["ece"] < found.plain["ece"] / 2
-    what = "one number" if math.isfinite(found.best["temperature"]) else method_text(found.best)
-    return f"{said}; {what} {'repairs' if half else 'helps'} it"
+    after = "" if found.best["ece_low"] <= 0 else f" to {percent(found.best['ece'])}"
+    return f"{said}; {found.best['method']} {found.verb} it{after}"
 
 
 def numbers(results: Results) -> list[tuple[str, str, str]]:
     """The most important numbers, each with what it is, and small print."""
-    settings, found, share = results.settings, repair(results), knee(results)
-    many = f"on {settings['samples'][results.known]:,} samples, {settings['classes']:,} classes"
-    tiles = [(percent(results.gaps.iloc[0]["confidence"]), "mean confidence", many)]
+    settings, found, share = results.settings, calibration_advice(results), knee(results)
+    many = f"{counted(size(results), 'sample')}, {settings['classes']:,} classes"
+    if found is None:
+        tiles = [(percent(results.gaps.iloc[0]["confidence"]), "mean confidence", many)]
+    else:
+        tiles = [(percent(settings["accuracy"]), "accuracy", many)]
+    if size(results) < FEWEST:
+        return tiles
     if found is not None:
-        tiles = [(percent(settings["accuracy"]), "right", many)]
-        value, small = number(100 * found.plain["ece"], 1), f"as it is {interval_text(found.plain, 'ece', 1, 100)}"
+        value, small = percent(found.plain["ece"]), f"uncalibrated {interval_text(found.plain, 'ece', 1, 100)}"
         if found.best is not None:
-            value += f" → {number(100 * found.best['ece'], 1)}"
+            value += f" → {percent(found.best['ece'])}"
             small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
-        tiles.append((value, "points off in its confidence", f"{small} (95 %)"))
+        tiles.append((value, "ECE", f"{small} (95 %)"))
     for _, row in results.acceptance[:1].iterrows():
-        error, sure = short_percent(row["error"]), short_percent(row["confidence"])
-        promise = f"may go out unseen: at most {error} wrong, {sure} sure"
-        tiles.append((percent(row["accepted"]), f"accepted at {error} error", promise))
+        value, small = percent(row["accepted"]), guarantee(row)
+        if not row["accepted"]:
+            value, small = "none", refusal(row)
+        elif violated(results):
+            value, small = "not valid", f"{percent(row['wrong'])} of what it accepts are wrong; {violated(results)}"
+        tiles.append((value, f"accepted at {short_percent(row['error'])} error", small))
     if found is None and share == share:
-        tiles.append((short_percent(share), "for a person to see", f"hold {reviewed(results, share)[1]}"))
-    for name, rows in list(results.stream.groupby("ood", sort=False))[:1]:
-        alarm, chance = alarm_of(rows), f"false alarm: at most 1 in {1 / rows['alpha'].iloc[0]:.0f}, however long"
-        later = f"{alarm[0]:,} samples" if alarm and alarm[1] else "no alarm" if alarm is None else "a false alarm"
-        tiles.append((later, f"to an alarm, if {name} comes", chance))
+        tiles.append((short_percent(share), "to review", f"finds {reviewed(results, share)[1]}"))
+    for _, row in results.delays[:1].iterrows():
+        bound = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {CONDITION}"
+        small = f"not valid here: {unlike(results)}" if unlike(results) else bound
+        tiles.append((delay_of(row), f"detection delay, {row['ood']}", small))
     return tiles
 
 
 def actions(results: Results) -> list[tuple[str, str]]:
     """What to do now: sentences, each with a command or a name."""
-    found, share = repair(results), knee(results)
+    found, share = calibration_advice(results), knee(results)
+    if size(results) < FEWEST:
+        return [(f"Collect at least {FEWEST} test samples, then run this again.", "")]
     if not labels_fit(results):
-        return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
+        return [("Check the order of the classes and the first label, then run this again.", "")]
+    if constant := constant_class(results):
+        return [(f"Check the training of the model: every prediction is {constant}.", "")]
     steps, tested = [], "new.npz --calibration val.npz"
     if found is not None and found.best is not None:
-        said = f"Calibrate by {method_text(found.best)}."
-        if math.isfinite(found.best["temperature"]):
-            said = f"Divide the logits by {number(found.best['temperature'], 2)} before the softmax."
         names = {method.name: method.__name__ for method in CALIBRATORS}
+        said = f"Calibrate with {method_text(found.best)}."
         steps.append((said, f"torch_boc.calibration.{names[found.best['method']]}"))
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
-        said = "Repair the confidence with held-out samples."
+        said = "Fit a calibrator on held-out samples like those of the test set."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))
-    goes_out = results.acceptance[:1].query("accepted > 0")
-    for _, row in goes_out.iterrows():
-        surest, error = percent(row["accepted"]), short_percent(row["error"])
-        said = f"Let the surest {surest} go out unseen: at most {error} are wrong."
+    if unlike(results):
+        said = "Collect held-out samples like the new ones: no guarantee is valid with these."
+        return [*steps, (said, "torch-boc report test.npz --calibration new-val.npz")]
+    accepted = results.acceptance[: int(not violated(results))].query("accepted > 0")
+    for _, row in accepted.iterrows():
+        most = "all" if row["accepted"] == 1 else f"the {percent(row['accepted'])} most confident"
+        said = f"Automate {most} predictions: {guarantee(row)}."
         steps.append((said, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
-    if share == share and not len(goes_out):
-        said, how = f"Let a person see the least sure {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
+    if share == share and not len(accepted):
+        said, how = f"Review the least confident {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
         steps.append((said, f"torch-boc screen {tested} {how} -o queue.csv"))
-    return [*steps, ("Watch the stream.", f"torch-boc monitor {tested} --state stream.pt")]
+    return [*steps, ("Monitor for drift.", f"torch-boc monitor {tested} --state stream.pt")]
 
 
 def measured_how(results: Results) -> dict[str, str]:

@@ -23,24 +23,28 @@ FEW = 2
 UPSIDE_DOWN = "upside down"
 # A share as a percentage: value_text(row, column, **PERCENT).
 PERCENT: dict[str, Any] = {"digits": 1, "scale": 100.0, "unit": " %"}
+# Every guarantee is printed with it.
+CONDITION = "if samples are exchangeable with the held-out set"
 GLOSSARY = {
-    "confidence": "p̂, the largest softmax probability, which others call MSP.",
-    "familiar": "like the samples of the test set, in-distribution.",
-    "unfamiliar": "out of distribution (OOD).",
-    "too sure": "its mean confidence is higher than the share of right predictions.",
-    "points off": "the ECE in percentage points: by how much confidence and the share of right predictions differ.",
-    "ECE": "expected calibration error: the mean difference between confidence and the share that is right.",
-    "NLL": "negative log-likelihood of the right class, on average.",
-    "Brier": "the mean squared difference between confidence and being right (1) or wrong (0).",
+    "confidence": "p̂, the largest softmax probability (MSP).",
+    "ID": "in-distribution: exchangeable with the held-out set.",
+    "OOD": "out-of-distribution: unlike the data that the model was trained and calibrated for.",
+    "overconfident": "the mean confidence exceeds the accuracy; underconfident if it is below.",
+    "ECE": "expected calibration error: the mean difference between confidence and accuracy over bins of confidence.",
+    "NLL": "negative log-likelihood of the target class, on average.",
+    "Brier": "the mean squared difference between confidence and correctness (1 or 0).",
     "T": "the temperature that the logits are divided by.",
-    "false alarms": "familiar samples that are flagged.",
-    "caught": "flagged, of the unfamiliar samples or of the errors.",
-    "AUROC": "the chance that a familiar sample scores higher than an unfamiliar one; 0.5 is chance.",
-    "AUPR": "area under the curve of precision against recall, with the test set as the positive class.",
-    "accepted": "may go out without a person: with a chance of 95 %, at most a given share of these is wrong.",
-    "flagged": "a conformal p-value of at most the level: a person should look at the sample.",
+    "FPR": "false-positive rate: the share of ID samples that is flagged.",
+    "detection rate": "the share of OOD samples, or of errors, that is flagged (TPR).",
+    "AUROC": "the probability that an ID sample scores higher than an OOD sample; 0.5 is chance.",
+    "AUPR": "area under the precision-recall curve, with the test set as the positive class.",
+    "coverage": "the share of predictions that is accepted, that is, automated without review.",
+    "selective risk": "the error among the accepted predictions.",
+    "guarantee": f"the error among accepted predictions is at most the given one with 95 % probability, {CONDITION}.",
+    "flagged": "the conformal p-value is at most the level: review this sample.",
+    "detection delay": "samples from the begin of a shift to the alarm of the drift monitor.",
     "p̂": "confidence.",
-    "q̄": "dominance: the mean chance that the predicted class beats a rival in a coin flip weighted by their logits.",
+    "q̄": "dominance: the mean probability that the predicted class wins a logit-weighted coin flip against a rival.",
     "BoC": "Bag of Coins: as a calibration method, dominance q̄ used as a confidence, as in the paper.",
     "Δ": "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes.",
     "forced": "the part of Δ that follows from p̂ and the number of classes: the Δ of equally strong rivals.",
@@ -50,7 +54,7 @@ GLOSSARY = {
     "k": "number of coin flips.",
     "p*": "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}.",
     "rejected": "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
-    "s_BoC": "the paper’s score, 1 − p*. It is upside down where the network is sure: higher means less sure.",
+    "s_BoC": "the paper’s score, 1 − p*. It is upside down for confident models: higher means less confident.",
 }
 
 
@@ -156,9 +160,18 @@ def value_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **how
     return f"{value} ({around})" if around else value
 
 
-def off_by(row: Any) -> str:
-    """A calibration error in words: "5.1 points (4.3 to 5.8)"."""
-    return f"{number(row['ece'], 1, 100)} points ({interval_text(row, 'ece', 1, 100)})"
+def ece_text(row: Any) -> str:
+    """A calibration error with its interval: "ECE 5.1 % (4.3 to 5.8 %)"."""
+    return f"ECE {value_text(row, 'ece', **PERCENT)}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "sample"), counted(1200, "sample")
+    ('1 sample', '1,200 samples')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def shown(table: Any, column: str, null: float = 0.0) -> Any:
@@ -178,7 +191,7 @@ def shown(table: Any, column: str, null: float = 0.0) -> Any:
 
 
 def over(comparisons: int) -> str:
-    """The note that a claim is based on several comparisons.
+    """The note that a statement is corrected for several comparisons.
 
     >>> over(12), over(1)
     (' (corrected for 12 comparisons)', '')

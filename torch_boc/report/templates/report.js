@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // The threshold: what is left and what is caught, if a person sees a share of the samples.
+  // The review threshold: what is left and what is found if a share of the samples is reviewed.
   const data = JSON.parse(document.getElementById("data").textContent), slider = document.getElementById("share");
   const percent = (x) => `${(100 * x).toFixed(1)}\u00a0%`;
   if (slider) {
@@ -9,10 +9,10 @@
     slider.closest("p").hidden = false;
     const show = () => {
       const i = +slider.value, share = data.share[i];
-      const caught = Object.entries(data.caught).filter(([, list]) => list[i] !== null)
+      const found = Object.entries(data.caught).filter(([, list]) => list[i] !== null)
         .map(([name, list]) => `${percent(list[i])} of ${name === data.known ? "the errors" : name}`);
-      const right = data.right[i] === null ? "" : ` The rest is right ${percent(data.right[i])} of the time.`;
-      const told = `A person sees ${percent(share)}: confidence below ${percent(data.threshold[i])}.${right} Caught: ${caught.join(", ")}.`;
+      const rest = data.right[i] === null ? "" : ` Accuracy of the rest: ${percent(data.right[i])}.`;
+      const told = `Review ${percent(share)}: confidence below ${percent(data.threshold[i])}.${rest} Found: ${found.join(", ")}.`;
       document.getElementById("live").textContent = told;
       slider.setAttribute("aria-valuetext", told);
       line.setAttribute("transform", `translate(${(1 - share) * width} 0)`);
