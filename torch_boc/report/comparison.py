@@ -19,7 +19,7 @@ from .confidence import CALLED, calibration_advice, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict
-from .screening import delay_of, flagged, unlike
+from .screening import flagged, unlike
 from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where
 from .words import (
@@ -229,7 +229,7 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         for _, row in results.delays[:1].iterrows():
             alphas.append(row["alpha"])
             if math.isfinite(row["delay"]) and not unlike(results):
-                alarms.append(Bar(name, 0.0, row["delay"], ORANGE, delay_of(row)))
+                alarms.append(Bar(name, 0.0, row["delay"], ORANGE, f"{row['delay']:,.0f}"))
             else:
                 silent.append(name)
         table = results.gaps[results.gaps["gap"] > 0]

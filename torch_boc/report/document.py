@@ -29,7 +29,7 @@ def html_text(text: str) -> Markup:
     >>> print(html_text("<b> 95 % (94 to 96 %)"))
     &lt;b&gt; 95&nbsp;% <small>(94 to 96&nbsp;%)</small>
     """
-    safe = str(escape(text)).replace(" %", "&nbsp;%")
+    safe = str(escape(text)).replace(" %", "&nbsp;%").replace(" ≤ ", "&nbsp;≤&nbsp;")
     return Markup(re.sub(r"\([^()]* to [^()]*\)|\(corrected [^()]*\)", r"<small>\g<0></small>", safe))
 
 

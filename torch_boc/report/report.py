@@ -32,7 +32,7 @@ class Report:
     >>> from torch_boc.evaluation import evaluate
     >>> report = evaluate(torch.randn(100, 4), replicates=10)
     >>> print(report.verdict[0])
-    “id” has no targets, so nothing is said of calibration.
+    “id” has no targets: calibration is not evaluated.
     >>> list(report.figures())
     ['coherence', 'gaps']
     """

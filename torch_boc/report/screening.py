@@ -176,7 +176,7 @@ def flagged_sentences(results: Results) -> list[str]:
         # The interval does not know how the held-out samples vary, and with them the threshold.
         blind += [name] if row["chance"] * len(others) > LEVEL else []
     said = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
-    said += [span(told, others["flagged"], percent)] if told else []
+    said += told if len(told) <= FEW else [span(told, others["flagged"], percent)]
     pass_ = "passes" if len(missed) == 1 else "pass"
     but = f"; {span(missed, 1 - others['flagged'], percent)} {pass_} undetected" if missed else ""
     verb = "is" if len(blind) == 1 else "are"
