@@ -1,6 +1,7 @@
 """The headline numbers of the bundled models: `python -m benchmarks.headline`, to results/headline.json.
 
-They are those of `torch-boc demo`, that is of `evaluate` with its defaults. README and guide quote them; a test compares.
+They are those of `torch-boc demo`, that is of `evaluate` with its defaults. README and guide quote them, and a test
+compares.
 """
 
 import json
