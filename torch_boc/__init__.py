@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from . import zoo as zoo
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
-    from .metrics import BoCMetric, BoCSeparation, CoherenceGap, watch
+    from .metrics import BoCMetric, BoCSeparation, CoherenceGap, boc_metrics, watch
     from .nn import Acceptance, BoCClassifier, BoCProbe, ConformalTest, DriftMonitor, RiskMonitor
 
 __version__ = "0.1.0"
@@ -40,6 +40,7 @@ __all__ = [
     "RiskMonitor",
     "__version__",
     "bag_of_coins",
+    "boc_metrics",
     "watch",
 ]
 
@@ -48,7 +49,7 @@ __all__ = [
 _HOMES = {
     "functional": ("Coins", "bag_of_coins"),
     "inference": ("BoCPredictor",),
-    "metrics": ("BoCMetric", "BoCSeparation", "CoherenceGap", "watch"),
+    "metrics": ("BoCMetric", "BoCSeparation", "CoherenceGap", "boc_metrics", "watch"),
     "nn": ("Acceptance", "BoCClassifier", "BoCProbe", "ConformalTest", "DriftMonitor", "RiskMonitor"),
 }
 # The parts of the package are not in `__all__`: `from torch_boc import *` must not replace the `nn` of torch. The last

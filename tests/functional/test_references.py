@@ -148,7 +148,7 @@ def test_adjusted_p_values_are_those_of_scipy_and_leave_nan_out(size):
 @pytest.mark.parametrize("alpha", [0.001, 0.05, 0.5])
 def test_thresholds_keep_the_promise_of_the_beta_distribution(samples, alpha):
     beta = scipy.stats.beta
-    rank, sure = threshold_rank(samples, alpha), threshold_rank(samples, alpha, 0.99)
+    rank, sure = threshold_rank(samples, alpha), threshold_rank(samples, alpha, 0.01)
     assert rank / (samples + 1) <= alpha + 1e-12 < (rank + 1) / (samples + 1) + 1e-12
     assert sure <= rank
     assert sure == 0 or beta.cdf(alpha, sure, samples + 1 - sure) >= 0.99

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from tests.metrics.cases import joined, labelled_batches
-from tests.metrics.tester import check_metric
+from tests.metrics.tester import assert_same, check_metric
 from torch_boc import CoherenceGap
-from torch_boc.functional import bag_of_coins, boc_summary
+from torch_boc.functional import bag_of_coins, boc_summary, coherence_gap
 
 PARTS = {"total": "gap", "forced": "forced_gap", "free": "free_gap"}
 
@@ -14,7 +14,8 @@ PARTS = {"total": "gap", "forced": "forced_gap", "free": "free_gap"}
 def test_is_the_mean_of_the_summary(part, ignore_index):
     batches = labelled_batches(40, 9, 17)
     expected = boc_summary(*joined(batches), ignore_index=ignore_index)[PARTS[part]]
-    check_metric(lambda: CoherenceGap(part=part, ignore_index=ignore_index), batches, expected)
+    check_metric(lambda: CoherenceGap(part=part, ignore_index=ignore_index), batches, expected.float(), atol=1e-7)
+    assert_same(coherence_gap(*joined(batches), part=part, ignore_index=ignore_index), expected)
 
 
 def test_by_predicted_class():
@@ -24,4 +25,14 @@ def test_by_predicted_class():
     coins = bag_of_coins(joined(batches)[0])
     expected = torch.stack([coins.gap[coins.prediction == c].mean() for c in range(7)])
     assert expected.isnan().tolist() == [False] * 6 + [True]
-    check_metric(lambda: CoherenceGap(7, average="none"), batches, expected)
+    assert_same(coherence_gap(*joined(batches), average=None), expected, atol=1e-7)
+    for average in (None, "none"):
+        check_metric(lambda average=average: CoherenceGap(7, average=average), batches, expected.float(), atol=1e-7)
+
+
+def test_the_function_is_differentiable_and_leaves_bad_rows_out():
+    logits = joined(labelled_batches(12))[0].double().requires_grad_()
+    assert torch.autograd.gradcheck(coherence_gap, logits)
+    bad = logits.detach().index_fill(0, torch.tensor([3]), torch.nan)
+    good = torch.cat([logits[:3], logits[4:]]).detach()
+    assert_same(coherence_gap(bad), coherence_gap(good), atol=1e-12)

@@ -8,7 +8,7 @@ from torchmetrics.wrappers import Running
 
 from tests.metrics.cases import joined, labelled_batches, ood_batches
 from tests.metrics.tester import assert_same
-from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, boc_metrics
 from torch_boc.functional import boc_summary
 
 VARIANTS = ({}, {"alpha": 0.0499999}, {"trials": 101}, {"trials": 999_999}, {"trials": 1_000_000}, {"bins": 16})
@@ -96,3 +96,20 @@ def test_logits_that_require_grad_leave_no_graph():
     logits = torch.randn(5, 3, requires_grad=True)
     metric.update(logits, torch.zeros(5, dtype=torch.long))
     assert not any(getattr(metric, name).requires_grad for name in metric._defaults)
+
+
+class Holder(torch.nn.Module):
+    """A module that holds a metric, for another loop to update."""
+
+    def __init__(self, metric):
+        super().__init__()
+        self.layer, self.metric = torch.nn.Linear(3, 4), metric
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap, BoCSeparation, boc_metrics])
+def test_modules_that_hold_a_metric_can_be_scripted(make):
+    assert torch.jit.script(Holder(make()))(torch.ones(2, 3)).shape == (2, 4)

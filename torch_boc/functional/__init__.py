@@ -11,7 +11,7 @@ from .dice import bag_of_dice
 from .evidence import Evidence, gather
 from .registry import Score, choose_temperature, compute_scores, scores, tempered_dominance
 from .separation import aupr, auroc, fpr_at_tpr
-from .summary import boc_summary
+from .summary import boc_summary, coherence_gap
 from .tokens import TokenNumbers, token_numbers
 from .trials import (
     binomial_log_tail,
@@ -42,6 +42,7 @@ __all__ = [
     "binomial_tail",
     "boc_summary",
     "choose_temperature",
+    "coherence_gap",
     "compute_scores",
     "coverage_at_error",
     "dominance_bounds",

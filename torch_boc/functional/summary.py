@@ -8,7 +8,9 @@ from torch import Tensor
 from ..core.contract import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
 from ..core.precision import widen
 from ..core.tally import empty_tally, equal_bin
+from .bounds import forced_gap
 from .checks import check_logits, check_names
+from .evidence import gather
 from .histogram import count
 from .tally import add_logits, named_sums
 
@@ -67,6 +69,54 @@ def boc_summary(
     total = empty_tally(bins, like=logits)
     add_logits(total, logits, target, dim=dim, trials=trials, alpha=alpha, ignore_index=ignore_index)
     return summarize(total)
+
+
+def coherence_gap(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    part: str = "total",
+    average: str | None = "micro",
+    ignore_index: int | None = -100,
+    dim: int | None = None,
+) -> Tensor:
+    """The mean coherence gap of a batch, as `CoherenceGap` accumulates it over batches; it is differentiable.
+
+    Rows with NaN or +inf do not count. A mean over no samples is NaN.
+
+    Args:
+        logits: shape (N, C), or with more axes.
+        target: class indices of shape (N,) or (N, ...), for `ignore_index` and the class axis.
+        part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
+        average: "micro" for one mean; None or "none" for one of each predicted class.
+        ignore_index: samples with this target do not count; None counts all.
+        dim: the class axis, as for `boc_summary`.
+
+    Returns:
+        A scalar, or (C,), in float64 (float32 on MPS).
+
+    >>> coherence_gap(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
+    tensor(0.0859, dtype=torch.float64)
+    """
+    check_gap(part, average)
+    dim = check_logits(logits, dim, target)
+    evidence = gather(logits, target, dim=dim, ignore_index=ignore_index)
+    coins, classes = evidence.coins, evidence.num_classes
+    gap = {"total": coins.gap, "forced": forced_gap(coins.odds, classes), "free": coins.free_gap}[part].reshape(-1)
+    counted = ~gap.isnan() if evidence.counted is None else ~gap.isnan() & evidence.counted.reshape(-1)
+    place = coins.prediction.reshape(-1) if average != "micro" else torch.zeros_like(counted, dtype=torch.int64)
+    zeros = gap.new_zeros(classes if average != "micro" else 1)
+    sums = zeros.scatter_add(0, place, gap.masked_fill(~counted, 0.0))
+    mean = sums / zeros.scatter_add(0, place, counted.to(gap.dtype))
+    return mean if average != "micro" else mean.squeeze(0)
+
+
+def check_gap(part: str, average: str | None) -> None:
+    """Raise unless these are arguments of `coherence_gap`."""
+    if part not in ("total", "forced", "free"):
+        raise ValueError(f"expected part among total, forced, free, got {part!r}")
+    if average not in ("micro", "none", None):
+        raise ValueError(f"expected average among micro, none, got {average!r}")
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:

@@ -3,5 +3,6 @@
 from .coherence import BoCMetric, CoherenceGap
 from .hook import watch
 from .separation import BoCSeparation
+from .views import boc_metrics
 
-__all__ = ["BoCMetric", "BoCSeparation", "CoherenceGap", "watch"]
+__all__ = ["BoCMetric", "BoCSeparation", "CoherenceGap", "boc_metrics", "watch"]

@@ -14,7 +14,7 @@ from ..functional.acceptance import BY_LOG_ODDS, place_answers, risk_summary
 from ..functional.checks import bare, check_trials
 from ..functional.conformal import num_places
 from ..functional.evidence import Evidence, check_extras, gather
-from ..functional.summary import CLASSWISE, RISK_KEYS, check_keys, error_of_bins, summarize
+from ..functional.summary import CLASSWISE, RISK_KEYS, check_gap, check_keys, error_of_bins, summarize
 from ..functional.tally import add_classwise, add_evidence, add_gaps, add_logits
 from .metric import ProbeMetric, state_suffix
 
@@ -213,9 +213,10 @@ class CoherenceGap(ProbeMetric):
 
     Args:
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
-            `average="none"` needs it.
+            `average=None` needs it.
         part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
-        average: "micro" for one mean. "none" for one mean per predicted class, with NaN if a class is never predicted.
+        average: "micro" for one mean. None or "none" for one mean per predicted class, with NaN if a class is never
+            predicted.
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
         dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
             shape of the target says where it is.
@@ -227,7 +228,7 @@ class CoherenceGap(ProbeMetric):
 
     >>> metric = CoherenceGap()
     >>> metric(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
-    tensor(0.0859, dtype=torch.float64)
+    tensor(0.0859)
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class CoherenceGap(ProbeMetric):
         num_classes: int | None = None,
         *,
         part: str = "total",
-        average: str = "micro",
+        average: str | None = "micro",
         ignore_index: int | None = -100,
         dim: int | None = None,
         binary: bool = False,
@@ -245,15 +246,12 @@ class CoherenceGap(ProbeMetric):
     ) -> None:
         kwargs |= {"nan_strategy": nan_strategy, "validate_args": validate_args}
         super().__init__(num_classes, dim=dim, binary=binary, **kwargs)
-        if part not in ("total", "forced", "free"):
-            raise ValueError(f"expected part among total, forced, free, got {part!r}")
-        if average not in ("micro", "none"):
-            raise ValueError(f"expected average among micro, none, got {average!r}")
-        if average == "none" and num_classes is None:
-            raise ValueError("expected num_classes with average='none', got None")
+        check_gap(part, average)
+        if average != "micro" and num_classes is None:
+            raise ValueError(f"expected num_classes with average={average!r}, got None")
         self.part, self.average, self.ignore_index = part, average, ignore_index
-        size = num_classes if average == "none" and num_classes is not None else 1
-        suffix = state_suffix(part=part, average=average, ignore=ignore_index, dim=dim, binary=binary)
+        size = num_classes if average != "micro" and num_classes is not None else 1
+        suffix = state_suffix(part=part, average=average or "none", ignore=ignore_index, dim=dim, binary=binary)
         zeros = {"gap": empty_tally().sums.new_zeros(size), "samples": torch.zeros(size, dtype=torch.int64)}
         self._names = self._add_sums(suffix, **zeros, invalid=torch.tensor(0))
 
@@ -263,11 +261,11 @@ class CoherenceGap(ProbeMetric):
         add_gaps(states, *self._read(preds, target), part=self.part, ignore_index=self.ignore_index)
 
     def compute(self) -> Tensor:
-        """The mean gap of all batches so far; NaN if there were no samples."""
+        """The mean gap of all batches so far, in the dtype of torchmetrics (float32); NaN if there were no samples."""
         gap, samples, invalid = (getattr(self, name) for name in self._names)
         self._report(invalid)
-        mean: Tensor = gap / samples
-        return mean if self.average == "none" else mean.squeeze(0)
+        mean: Tensor = (gap / samples).to(self.dtype)
+        return mean.squeeze(0) if self.average == "micro" else mean
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw the mean gap, or several results of `compute` or `forward` step by step; return figure and axes."""

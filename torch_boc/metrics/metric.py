@@ -52,6 +52,14 @@ class ProbeMetric(Metric):
         self.dim, self.binary, self.nan_strategy, self.validate_args = dim, binary, nan_strategy, validate_args
         self._first = FirstBatch(binary=binary)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A `MetricCollection` sets the states of all its metrics at every update, which a Module takes long for."""
+        if name.startswith("boc_"):
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and return the result of this batch alone."""
         self._inside_forward = True

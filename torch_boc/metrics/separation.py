@@ -141,6 +141,7 @@ class BoCSeparation(ProbeMetric):
             setattr(self, self._bins, [])
         super().reset()
 
+    @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and return the result of this batch alone."""
         result = super().forward(*args, **kwargs)
@@ -196,6 +197,7 @@ class BoCSeparation(ProbeMetric):
         known, unknown = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
         return known, unknown
 
+    @torch.jit.unused  # type: ignore[prop-decorator]
     @property
     def exact(self) -> bool:
         """Whether the scores of all samples so far are kept."""
