@@ -19,11 +19,13 @@ OTHER_HEADS = ("multi_label_classification", "regression")
 def check_head(model: Any, *, binary: bool = False) -> None:
     """Raise if the configuration of a model of transformers says that its outputs are not the logits of one softmax.
 
+    A head with one label is for regression unless `problem_type` says otherwise.
+
     With `binary`, a head with one label, whose single logit is that of a binary classifier, is accepted.
     """
     config = getattr(getattr(model, "module", model), "config", None)  # DistributedDataParallel has a `module`
     kind, outputs = getattr(config, "problem_type", None), getattr(config, "num_labels", None)
-    if kind in OTHER_HEADS and not (binary and outputs == 1 and kind != "regression"):
+    if (kind in OTHER_HEADS or outputs == 1) and not (binary and outputs == 1 and kind != "regression"):
         raise ValueError(
             f"expected a classifier with one class per sample, got a head with problem_type={kind!r} and "
             f"num_labels={outputs}; for one label of a multi-label head, wrap the model in a module that returns the "

@@ -1,5 +1,6 @@
 """`BoCTrainerMetrics`, for two arguments of `transformers.Trainer`, and the predictions that it leaves."""
 
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import numpy
 import torch
 from accelerate.state import GradientState
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
@@ -15,13 +15,14 @@ from ..core.coins import Coins
 from ..core.contract import Counts
 from ..core.precision import widen
 from ..core.tally import empty_tally
-from ..data.finding import describe
+from ..data.finding import check_head, describe
 from ..functional.checks import FirstBatch, as_indices
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import CLASSWISE, DEFAULT_KEYS, LABELLED_KEYS, RISK_KEYS, check_keys, summarize
 from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
 
+_log = logging.getLogger(__name__)
 # Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
 PADDING = -100
 # How many samples are counted at once. The tokens of a whole evaluation may be too many.
@@ -43,8 +44,8 @@ class BoCTrainerMetrics:
     unless the logits are kept.
 
     `trainer.predict(...).predictions` is a `Predictions`: `predictions.argmax(-1)` and `np.argmax(predictions, -1)` are
-    always the predicted classes. If the logits were kept, it behaves like their array. If not, all other operations
-    (`softmax`, indexing, comparisons) raise an error that says so.
+    always the predicted classes. If the logits were kept, NumPy reads them as an array, `np.asarray(predictions)`, and
+    they are `predictions["logits"]`. If not, this raises an error that says so.
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
     outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
@@ -58,8 +59,11 @@ class BoCTrainerMetrics:
             logits if they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True`
             it must take `compute_result`, as without the probe. After an interrupted evaluation the probe forgets the
             earlier batches; your function must do so itself.
+        preprocess_logits_for_metrics: your own function, as for Trainer. What it returns is gathered and given to
+            `compute_metrics` in place of the logits.
         keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
-            kept if there is a `compute_metrics` and there are at most 1,024 classes.
+            kept if there is a `compute_metrics`, there are at most 1,024 classes and there is no
+            `preprocess_logits_for_metrics`.
         trials: the number of coin flips of the test.
         bins: the number of equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -87,6 +91,7 @@ class BoCTrainerMetrics:
         self,
         *,
         compute_metrics: Callable[..., Mapping[str, Any]] | None = None,
+        preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None,
         keep_logits: bool | None = None,
         trials: int = 100,
         bins: int = 15,
@@ -100,12 +105,17 @@ class BoCTrainerMetrics:
         # Every process has the columns of all, so that nothing is synced.
         self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False, **more)
         self._extras = () if {*RISK_KEYS}.isdisjoint(self.keys) else ("log_odds",)
+        if preprocess_logits_for_metrics is not None:
+            if keep_logits:
+                raise ValueError("expected keep_logits=None with preprocess_logits_for_metrics, got True")
+            keep_logits = False
         if CLASSWISE in self.keys:
             if keep_logits is False:
-                raise ValueError(f"expected keep_logits=True for the key {CLASSWISE!r}, got False")
+                raise ValueError(f"expected the logits to be kept for the key {CLASSWISE!r}; give keep_logits=True")
             keep_logits = True
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
-        self.causal = causal
+        self.causal, self._told = causal, False
         self._model: nn.Module | None = None
         self.prefix = f"{prefix}_" if prefix else ""
         self._first = FirstBatch(remedy="let the model return logits, or the logarithms of its probabilities")
@@ -116,17 +126,19 @@ class BoCTrainerMetrics:
         """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.
 
         Args:
-            model: the model of this Trainer. Its class decides about `causal`, unless you gave it.
+            model: the model of this Trainer. Its class decides about `causal`, unless you gave it. Multi-label and
+                regression heads are refused; without `config.problem_type`, by the labels of the first evaluation.
         """
+        check_head(model)
         self._model = model
         return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
 
     def preprocess(self, logits: Any, labels: Any = None) -> Any:
         """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 7), or (N, T, C) to (N, T, 7), in float64.
 
-        Nothing is read back from the device. Without labels there are five columns. If the logits are kept, they are
-        part of the result. Several outputs stay a tuple: the first becomes a `Predictions`, and the others are kept if
-        the logits are.
+        Nothing is read back from the device. Without labels there are five columns. If the logits are kept, or if you
+        gave a `preprocess_logits_for_metrics`, they or its result are part of the result. Several outputs stay a tuple:
+        the first becomes a `Predictions`, and the others are kept if the first is.
         """
         outputs, logits = logits, first_of(logits)
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
@@ -144,12 +156,18 @@ class BoCTrainerMetrics:
         columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
         columns += [x for x in (evidence.target, evidence.distance, evidence.log_odds) if x is not None]
         classes = logits.shape[-1]
-        keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
-        kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
-        stacked = torch.stack([widen(column) for column in columns], -1)
-        predictions = Predictions({"columns": stacked, "classes": number, **kept})
-        return (predictions, *(outputs[1:] if kept else ())) if isinstance(outputs, tuple | list) else predictions
+        ours = {"columns": torch.stack([widen(column) for column in columns], -1), "classes": number}
+        keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
+        if self.preprocess_logits_for_metrics is not None:
+            outputs = self.preprocess_logits_for_metrics(outputs, labels)
+            ours["own"] = first_of(outputs)
+        elif keeps if self.keep_logits is None else self.keep_logits:
+            ours["logits"] = logits.detach()
+        predictions = Predictions(ours)
+        if not isinstance(outputs, tuple | list):
+            return predictions
+        return (predictions, *outputs[1:]) if len(ours) > 2 else (predictions,)
 
     def __call__(self, outcome: Any, compute_result: bool | None = None) -> dict[str, Any]:
         """Trainer's `compute_metrics`.
@@ -213,6 +231,8 @@ class BoCTrainerMetrics:
         if labels is None:
             return None
         target, causal = as_indices(labels), self.causal
+        if target.is_floating_point():
+            check_head(self._model)  # transformers sets `problem_type` by the first labels
         if causal is None and logits.ndim == 3 and self._model is not None:
             causal = predicts_next(self._model, logits.shape[-1])
         if causal is None and logits.ndim == 3:
@@ -222,6 +242,10 @@ class BoCTrainerMetrics:
                 "predicts the next label (GPT, Llama), causal=False if its own (token classification, masked language "
                 "models, sequence to sequence)"
             )
+        if logits.ndim == 3 and not self._told:
+            self._told = True
+            shifts = "the next label, as in causal language models" if causal else "its own label"
+            _log.info("BoCTrainerMetrics: each position predicts %s (causal=%s)", shifts, bool(causal))
         if not causal:
             return target
         if target.ndim != 2:
@@ -229,16 +253,16 @@ class BoCTrainerMetrics:
         return next_labels(target, fill=PADDING)
 
 
-class Predictions(NDArrayOperatorsMixin, dict[str, Any]):
-    """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
+class Predictions(dict[str, Any]):
+    """The predictions of a Trainer with the probe, of which often only `argmax(-1)` was kept.
 
     `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
-    free_gap, and with labels target and distance. If the logits were kept, it behaves like their array, which is
-    `predictions["logits"]`. If not, it knows only the predicted classes, `predictions.argmax(-1)` or
-    `np.argmax(predictions, -1)`. Everything else raises an error.
+    free_gap, and with labels target and distance. NumPy reads what was kept as an array: the logits, which are
+    `predictions["logits"]`, or the result of your own `preprocess_logits_for_metrics`, `predictions["own"]`. If nothing
+    was kept, only the predicted classes are known, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`.
 
     It is a dict, because Trainer gathers, pads and joins mappings as it does tensors: "columns", "classes" (how many,
-    for each sample), and "logits" if they were kept.
+    for each sample), and what was kept.
 
     >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
     >>> predictions.argmax(-1)
@@ -250,49 +274,32 @@ class Predictions(NDArrayOperatorsMixin, dict[str, Any]):
     def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
         """The predicted classes; `axis` or `dim` must be the last. They are 0 where Trainer padded."""
         axis = dim if axis is None else axis
-        if "logits" in self:
-            return self["logits"].argmax(axis, **options)
+        if "logits" in self or "own" in self:
+            return self._kept.argmax(axis, **options)
         if axis not in (-1, self["columns"].ndim - 1) or options or out is not None:
             raise ValueError(f"expected argmax(-1) and no other options, got axis {axis}: {REMEDY}")
         prediction = self["columns"][..., 0].clip(min=0)
         return prediction.long() if isinstance(prediction, Tensor) else prediction.astype("int64")
 
-    def copy(self) -> Any:
-        """A copy of the logits."""
-        return self._logits("a copy").copy()
-
     def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(key) if isinstance(key, str) else self._logits("indexing")[key]
+        return super().__getitem__(key) if isinstance(key, str) else self._kept[key]
 
     def __len__(self) -> int:
         return len(self["columns"])
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._logits("iteration"))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # pickle, copy and NumPy look for such names, and do not need them
-            raise AttributeError(name)
-        if "logits" not in self:
-            raise AttributeError(f"{name!r} needs the logits: {REMEDY}")
-        return getattr(self["logits"], name)
+        return iter(self._kept)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = numpy.asarray(self._logits("an array"), dtype=dtype)
+        array = numpy.asarray(self._kept, dtype=dtype)
         return array.copy() if copy else array
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        inputs = tuple(numpy.asarray(x) if isinstance(x, Predictions) else x for x in inputs)
-        return getattr(ufunc, method)(*inputs, **options)
-
-    def __repr__(self) -> str:
-        what = f"logits of shape {tuple(self['logits'].shape)}" if "logits" in self else "argmax(-1) alone"
-        return f"Predictions({len(self)} samples, {what})"
-
-    def _logits(self, what: str) -> Any:
-        if "logits" not in self:
-            raise TypeError(f"{what} needs the logits: {REMEDY}")
-        return self["logits"]
+    @property
+    def _kept(self) -> Any:
+        for name in ("own", "logits"):
+            if name in self:
+                return self[name]
+        raise TypeError(f"expected argmax(-1) of predictions, got another use, which needs the logits: {REMEDY}")
 
 
 def first_of(value: Any) -> Any:
@@ -301,9 +308,9 @@ def first_of(value: Any) -> Any:
 
 
 def without_columns(predictions: Any) -> Any:
-    """The predictions without our columns: what Trainer would give to your own function, if the logits were kept."""
+    """The predictions without our columns: what Trainer would give to your own function, if that was kept."""
     if isinstance(predictions, list):
         return [without_columns(batch) for batch in predictions]
     if isinstance(predictions, tuple):
         return (without_columns(predictions[0]), *predictions[1:])
-    return predictions.get("logits", predictions)
+    return predictions.get("own", predictions.get("logits", predictions))
