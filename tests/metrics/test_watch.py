@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import functional
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.nn.models import linear
@@ -94,6 +96,79 @@ def test_what_goes_wrong_in_the_hook_does_not_reach_the_caller():
             model(x)
         model(x)
     assert watching.skipped == 1
+
+
+@pytest.mark.parametrize("source", ["1", lambda output: output["aux"]], ids=["a submodule", "a function"])
+def test_one_head_of_several(source):
+    model = nn.Sequential(linear(4), nn.Linear(4, 5))
+    model.register_forward_hook(lambda module, args, output: {"logits": output[:, :2], "aux": output})
+    with watch(model, logits=source) as watching:
+        logits = model(torch.randn(8, 3))["aux"]
+    assert_counts(watching, logits)
+    with pytest.raises(AttributeError, match="`head`"):
+        watch(model, logits="head")
+
+
+LOGITS, TARGET = torch.randn(60, 4, generator=torch.Generator().manual_seed(3)), torch.arange(60) % 4
+LOSSES = {
+    "classes": lambda z, y: functional.cross_entropy(z, y),
+    "log-probabilities": lambda z, y: functional.nll_loss(z.log_softmax(1), y),
+    "another ignore_index": lambda z, y: functional.cross_entropy(z, y.where(y != 3, 255), ignore_index=255),
+    "images": lambda z, y: nn.CrossEntropyLoss()(z.T.reshape(1, 4, -1), y[None]),
+    "uint8": lambda z, y: functional.nll_loss(z.log_softmax(1), y.to(torch.uint8)),
+    "one logit": lambda z, y: functional.binary_cross_entropy_with_logits(z[:, :1], (y[:, None] > 1).float()),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_a_block_are_watched(name):
+    with watch() as boc:
+        for z, y in zip(LOGITS.split(25), TARGET.split(25), strict=True):
+            LOSSES[name](z, y)
+    functional.cross_entropy(LOGITS, TARGET)  # after the block
+    rows, target, ignore_index = LOGITS, TARGET, 3 if name == "another ignore_index" else None
+    if name == "one logit":
+        rows, target = nn.functional.pad(LOGITS[:, :1], (1, 0)), (TARGET > 1).long()
+    expected = boc_summary(rows, target, ignore_index=ignore_index)
+    torch.testing.assert_close(boc.compute(), expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert boc.skipped == 0
+
+
+def test_no_logits_are_kept_in_the_block():
+    logits = []
+    with watch():
+        for _ in range(6):
+            z = LOGITS.clone()
+            functional.cross_entropy(z, TARGET)
+            logits.append(StorageWeakRef(z.untyped_storage()))
+            del z
+            assert sum(not x.expired() for x in logits) <= 1
+
+
+def test_a_block_without_a_loss_or_with_several_kinds_is_an_error():
+    with (
+        pytest.raises(ValueError, match=r"got none; watch the module that returns the logits: watch\(model\)"),
+        watch(),
+    ):
+        LOGITS.softmax(-1)
+    with pytest.raises(ValueError, match="got losses of 2 and 4 classes; watch the module"), watch():
+        [functional.cross_entropy(LOGITS[:, :size], TARGET.clamp_max(1)) for size in (4, 2)]
+    with pytest.raises(ZeroDivisionError), watch():  # not hidden by ours
+        _ = 1 / 0
+    with pytest.warns(UserWarning, match="multi-label logits"), watch() as boc:
+        functional.binary_cross_entropy_with_logits(LOGITS, LOGITS.sigmoid())
+    assert boc.skipped == 1
+    with pytest.raises(ValueError, match="expected a module with logits, dim or binary"):
+        watch(binary=True)
+
+
+def test_a_monitor_sees_the_losses_of_a_block():
+    ours, alone = monitor(), monitor()
+    alone.update(linear()(stream(90)).detach())
+    with watch(monitor=ours):
+        functional.cross_entropy(linear()(stream(90)), torch.zeros(90, dtype=torch.long))
+    assert int(ours.seen) == 90
+    torch.testing.assert_close(ours.state_dict(), alone.state_dict())
 
 
 def monitor(**options):

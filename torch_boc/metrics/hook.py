@@ -1,4 +1,4 @@
-"""Watch the logits of a module while it runs in a loop that you did not write."""
+"""Watch the losses or the logits of a loop that you did not write."""
 
 import re
 import warnings
@@ -8,9 +8,11 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..data.finding import find_logits
-from ..functional.checks import as_binary, classes_last
+from ..data.losses import LossCall, capture_losses
+from ..functional.checks import as_binary, as_indices, classes_last
 from ..nn import DriftMonitor
 from .coherence import BoCMetric
 
@@ -73,19 +75,26 @@ class Problems:
 
 
 class watch:  # noqa: N801, it is used as a function
-    """Add the logits that `module` returns to a metric, a monitor, or both, at every call of the module.
+    """Add the logits of a `with` block to a metric, a monitor, or both: of its losses, or of the calls of a module.
 
-    Every call of the module is one update. A module that runs several times in a step (gradient accumulation, a forward
-    pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so the
-    keys that need targets are NaN. The hook is removed at the end of the `with` block, also after an error. A copy of
-    the module, or a saved one, is not watched.
+    Without a module, logits and targets are those of every classification loss in the block, as
+    `torch_boc.data.capture_losses` sees them. Each is added when the next one is computed, so that no logits are kept.
+    A block without such a loss raises an error at its end, and so does one whose losses have several numbers of
+    classes.
 
-    Nothing that goes wrong in the hook reaches the caller of the module. A call whose logits cannot be used is left
-    out, with one warning for each reason.
+    With a module, every call of it is one update. A module that runs several times in a step (gradient accumulation, a
+    forward pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so
+    the keys that need targets are NaN. The hook is removed at the end of the block, also after an error. A copy of the
+    module, or a saved one, is not watched.
+
+    Nothing that goes wrong during the block reaches the watched code. A call whose logits cannot be used is left out,
+    with one warning for each reason.
 
     Args:
-        module: a module that returns logits in any form that `torch_boc.data.find_logits` knows.
+        module: a module that returns logits in any form that `torch_boc.data.find_logits` knows; None for the losses.
         metric: by default a new `BoCMetric`, or none if there is a monitor; the same metric may watch several modules.
+        logits: the name of the submodule that returns the logits, or a function that takes them from the output of the
+            module. This, `dim` and `binary` need a module; a loss says where its classes are.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         monitor: a `DriftMonitor` with a test, which gets the samples in the order of the calls. The pixels or tokens of
@@ -94,11 +103,16 @@ class watch:  # noqa: N801, it is used as a function
             the host reads the alarm after every call. Without it, no value is read back.
 
     Attributes:
-        metric: the metric that gets the logits of every call of the module, or None.
+        metric: the metric that gets the logits of every call, or None.
         monitor: the monitor that gets them, or None.
         skipped: how many calls could not be used. There was a warning for each reason.
 
-    >>> model = torch.nn.Linear(5, 3)
+    >>> model, loss = torch.nn.Linear(5, 3), torch.nn.CrossEntropyLoss()
+    >>> with watch() as boc:
+    ...     for _ in range(4):
+    ...         _ = loss(model(torch.zeros(8, 5)), torch.ones(8).long())
+    >>> boc.compute()["samples"], boc.compute()["nll"] > 0
+    (tensor(32., dtype=torch.float64), tensor(True))
     >>> with watch(model) as watching:
     ...     _ = model(torch.randn(8, 5))
     >>> watching.compute()["samples"]
@@ -116,9 +130,10 @@ class watch:  # noqa: N801, it is used as a function
 
     def __init__(
         self,
-        module: nn.Module,
+        module: nn.Module | None = None,
         metric: BoCMetric | None = None,
         *,
+        logits: str | Callable[[Any], Any] | None = None,
         dim: int | None = None,
         binary: bool = False,
         monitor: DriftMonitor | None = None,
@@ -138,24 +153,48 @@ class watch:  # noqa: N801, it is used as a function
         self.skipped = 0
         self._on_alarm = on_alarm
         self._problems = Problems("warn", "watch", "; the attribute `skipped` counts the calls that are left out")
-        self._handle = module.register_forward_hook(Hook(self._take))
+        self._find = logits if callable(logits) else None
+        self._handle: RemovableHandle | None = None
+        self._losses: capture_losses | None = None
+        self._calls, self._classes = 0, set[int]()  # of the losses
+        if module is not None:
+            watched = module.get_submodule(logits) if isinstance(logits, str) else module
+            self._handle = watched.register_forward_hook(Hook(self._take))
+        elif (logits, dim, binary) == (None, None, False):
+            self._losses = capture_losses(self._take_loss)
+        else:
+            raise ValueError(
+                "expected a module with logits, dim or binary, got none; give watch(model, ...), or leave them out"
+            )
 
     def _take(self, output: Any) -> None:
         self.skipped += 1
         with self._problems.tolerated("a call of the module"):
-            self._add(find_logits(output).detach())
+            logits = find_logits(output if self._find is None else self._find(output)).detach()
+            self._add(as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim))
             self.skipped -= 1
 
-    def _add(self, logits: Tensor) -> None:
-        if self.binary:
-            logits, _ = as_binary(logits, dim=self.dim)
-        else:
-            logits = classes_last(logits, self.dim)
+    def _take_loss(self, call: LossCall) -> None:
+        self._calls, self.skipped = self._calls + 1, self.skipped + 1
+        with self._problems.tolerated(f"a call of {call.loss}"):
+            if call.refused:
+                raise ValueError(call.refused)
+            target = None if call.classes is None else as_indices(call.classes)
+            rows, target = as_binary(call.logits, target) if call.binary else (call.logits.movedim(1, -1), target)
+            ignored: int | None = getattr(self.metric, "ignore_index", -100)
+            if target is not None and ignored is not None and call.ignore_index is not None:
+                target = target.masked_fill(target == call.ignore_index, ignored)
+            self._classes.add(rows.shape[-1])
+            if len(self._classes) == 1:  # otherwise the block ends with an error
+                self._add(rows, None if target is None else target.reshape(-1))
+            self.skipped -= 1
+
+    def _add(self, logits: Tensor, target: Tensor | None = None) -> None:
         rows = logits.reshape(-1, logits.shape[-1])
         if self.metric is not None:
             if getattr(self.metric, "device", rows.device) != rows.device:
                 self.metric.to(rows.device)
-            self.metric.update(rows)
+            self.metric.update(rows, target)
         if self.monitor is not None:
             if self.monitor.evidence.device != rows.device:
                 with torch.inference_mode(False):  # a buffer made in inference mode could not be changed outside
@@ -176,11 +215,24 @@ class watch:  # noqa: N801, it is used as a function
         return result
 
     def remove(self) -> None:
-        """Stop watching. A second call does nothing."""
-        self._handle.remove()
+        """Stop watching a module. A second call does nothing."""
+        if self._handle is not None:
+            self._handle.remove()
 
     def __enter__(self) -> Self:
+        if self._losses is not None:
+            self._losses.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.remove()
+        if self._losses is None:
+            return
+        self._losses.__exit__(*error)
+        if error[0] is None and (self._calls == 0 or len(self._classes) > 1):
+            names = "cross_entropy, nll_loss or binary_cross_entropy_with_logits"
+            got = f"losses of {' and '.join(map(str, sorted(self._classes)))} classes" if self._classes else "none"
+            raise ValueError(
+                f"expected losses of one number of classes in the block ({names}), got {got}; "
+                "watch the module that returns the logits: watch(model)"
+            )
