@@ -11,9 +11,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from benchmarks.known_truth import network
+from benchmarks.known_truth import BINS, network
 from torch_boc import RiskMonitor
 from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.reliability import Judged, judge
 from torch_boc.functional import scores
 from torch_boc.functional.acceptance import accepted_place
 from torch_boc.functional.betting import risk_evidence
@@ -100,4 +101,19 @@ def acceptance_study(n: int, repetitions: int) -> list[dict[str, Any]]:
         errors, covered = numpy.array(found).T
         rows.append(share_row(case, f"error above {MAX_ERROR:.0%}", DELTA, errors > MAX_ERROR * (1 + 1e-12)))
         rows.append({"case": case, "what": "accepted", "share": round(float(covered.mean()), 4)})
+    return rows
+
+
+def few_errors_study(n: int, repetitions: int) -> list[dict[str, Any]]:
+    """The interval of the ECE where few predictions, or few mistakes, are among n: confidences around a wrong mean."""
+    rows = []
+    for accuracy, claimed in ((0.99, 0.999), (0.995, 1.0), (0.98, 0.99), (0.97, 0.995), (0.01, 0.001), (0.02, 0.1)):
+        case = f"accuracy {accuracy:.1%}, mean confidence {claimed:.1%}"
+        numbers, held = random_numbers(0, "few errors", case, str(n)), []
+        for _ in range(repetitions):
+            right = torch.from_numpy(numbers.random(n) < accuracy)
+            confidence = torch.from_numpy(claimed + min(claimed, 1 - claimed) * numbers.uniform(-1, 1, n))
+            row, _ = judge(Judged(confidence, right, torch.zeros(n).double()), BINS, 100, numbers)
+            held.append(row["ece_low"] - 1e-12 <= abs(accuracy - claimed) <= row["ece_high"] + 1e-12)
+        rows.append(share_row(case, "interval of the ECE with the true one", 0.95, held))
     return rows

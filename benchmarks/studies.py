@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmarks.guarantees import acceptance_study, audit_study
+from benchmarks.guarantees import acceptance_study, audit_study, few_errors_study
 from benchmarks.known_truth import BINS, Normals, Population, made_logits, network, normals, one_bad_bin
 from benchmarks.paper.beyond import columns_of, gain
 from torch_boc.calibration import CALIBRATORS
@@ -225,5 +225,6 @@ STUDIES = {
     "sentences of ten sets": Study(null_sentences, share=0.4),
     "beyond confidence": Study(beyond_study, share=0.2),
     "acceptance": Study(acceptance_study, (300, 500, 1600, 3000), share=8.0),
+    "few errors": Study(few_errors_study, (100, 500), share=2.0),
     "audit": Study(audit_study, (20_000,), share=14.0),
 }

@@ -6,6 +6,7 @@ import math
 import pickle
 import sys
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -110,16 +111,21 @@ def test_dominance_is_never_below_the_softmax(rows):
     assert bool((boc.confidence <= 1).all())
 
 
+def penalized(logits, target, temperature):
+    """The mean loss with the prior of T."""
+    return mean_nll(logits, target, temperature) + math.log(temperature) ** 2 / 2 / len(target)
+
+
 @pytest.mark.parametrize(("samples", "classes"), [(100, 3), (500, 100)])
 @pytest.mark.parametrize("true", [0.05, 1.0, 50.0])
 def test_temperature_equals_scipy_and_is_near_the_truth(true, samples, classes):
     logits, target = drawn_split(samples, classes, temperature=true)
     found = fitted_temperature(logits, target)
     near = (math.log(true) - 0.1, math.log(true) + 0.1)
-    theirs = minimize_scalar(lambda x: mean_nll(logits, target, math.exp(x)), bracket=near, options={"xtol": 1e-10})
+    theirs = minimize_scalar(lambda x: penalized(logits, target, math.exp(x)), bracket=near, options={"xtol": 1e-10})
     assert found == pytest.approx(math.exp(theirs.x), rel=1e-6)
     assert found == pytest.approx(true, rel=0.25)
-    assert fitted_temperature(3 * logits, target) == pytest.approx(3 * found, rel=1e-6)
+    assert fitted_temperature(3 * logits, target) == pytest.approx(3 * found, rel=0.05)
     assert fitted_temperature(logits.half(), target) == fitted_temperature(logits.half().double(), target)
     masked = torch.cat([logits, torch.full((samples, 2), -torch.inf)], 1)
     assert fitted_temperature(masked, target) == pytest.approx(found, rel=1e-9)
@@ -149,22 +155,39 @@ def test_no_other_temperature_is_better(rows, unit):
         warnings.simplefilter("always")
         found = fitted_temperature(logits, target)
     if any("T = " in str(warning.message) for warning in caught):
-        assert found in (pytest.approx(1e-3), 1.0, pytest.approx(1e3))
+        assert found in (pytest.approx(1e-3), pytest.approx(1e3))
         return
-    nearby = [mean_nll(logits, target, found * factor) for factor in (0.5, 0.99, 1.01, 2.0)]
-    assert mean_nll(logits, target, found) <= min(nearby) + 1e-15
+    nearby = [penalized(logits, target, found * factor) for factor in (0.99, 1.01)]
+    assert penalized(logits, target, found) <= min(nearby) + 1e-15
 
 
-@pytest.mark.parametrize(
-    ("target", "message", "expected"),
-    [("argmax", r"every prediction is right.*T = 0\.001", 1e-3), ("argmin", "T = 1000", 1e3), (None, "all equal", 1.0)],
-)
-def test_temperature_without_a_best(target, message, expected):
-    logits = drawn_split(300)[0] if target else torch.full((7, 3), 0.1)
-    with pytest.warns(UserWarning, match=message) as caught:
-        found = fitted_temperature(logits, getattr(logits, target)(1) if target else torch.arange(7) % 3)
-    assert found == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize("scale", [1e-4, 1e6])
+def test_logits_of_a_scale_beyond_the_bounds(scale):
+    logits, target = drawn_split(2000)
+    scaling = TemperatureScaling()
+    with pytest.warns(UserWarning, match="logits are too (small|large) for a temperature, T = .* is a bound") as caught:
+        scaling.fit(logits * scale, target)
+    assert scaling.at_bound
+    assert scaling.temperature == pytest.approx(1e-3 if scale < 1 else 1e3)
     assert caught[0].filename == __file__
+
+
+def test_temperature_of_samples_that_are_all_right_serves_others():
+    """Without the prior T falls to its bound, and one later mistake costs the loss of many samples."""
+    logits, target = drawn_split(20_000, scale=20.0)
+    right = (logits.argmax(1) == target).nonzero()[:300, 0]
+    found = fitted_temperature(logits[right], target[right])
+    assert mean_nll(logits, target, 1e-3) > 40
+    assert mean_nll(logits, target, found) < 3 * mean_nll(logits, target, 1.0) < 0.4
+    assert fitted_temperature(torch.full((7, 3), 0.1), torch.arange(7) % 3) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("true", [0.3, 1.0, 5.0])
+def test_the_prior_costs_little(true):
+    logits, target = drawn_split(1000, 10, temperature=true)
+    loss = partial(mean_nll, logits, target)
+    best = minimize_scalar(lambda x: loss(math.exp(x)), bounds=(-3, 3))
+    assert loss(fitted_temperature(logits, target)) - best.fun <= 1e-4
 
 
 def test_temperature_as_a_module():

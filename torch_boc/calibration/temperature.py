@@ -20,20 +20,20 @@ HALVINGS, MOST_STEPS, TOLERANCE = 6, 100, 1e-12
 
 
 class TemperatureScaling(nn.Module, Calibrator):
-    """Divides logits by the temperature T that makes the targets of the calibration split most likely.
+    """Divides logits by the temperature T that minimizes the summed loss of the calibration split + (log T)² / 2.
 
     T > 1 lowers the confidence of an overconfident classifier, and T < 1 raises that of an underconfident one. The
     predictions do not change. The logarithm of T is a float64 buffer, which stays float64 after `half()` and the like.
-    T is at least 0.001 and at most 1000. If the likelihood still grows at such a bound, as it does if every prediction
-    is right, T is the bound, and there is a warning.
+    The second term is a prior. It costs at most 0.0001 of the mean loss of 1,000 samples, and keeps T finite where all
+    predictions are correct, or all are wrong. T is at least 0.001 and at most 1000; a warning says if it is a bound.
 
     A sample whose target has a logit of -inf is left out of the fit, with a warning, because its probability is 0 at
     every temperature.
 
     >>> logits, target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 0, 1])
-    >>> scaling = TemperatureScaling().fit(logits, target)  # two in three are right: 3 / T = log 2
-    >>> round(scaling.temperature, 4), scaling(torch.tensor([3.0, 0.0]))
-    (4.3281, tensor([0.6931, 0.0000]))
+    >>> scaling = TemperatureScaling().fit(logits.repeat(100, 1), target.repeat(100))
+    >>> round(scaling.temperature, 2), scaling(torch.tensor([3.0, 0.0])).softmax(0)  # two in three are right
+    (4.15, tensor([0.6732, 0.3268]))
     """
 
     name = "temperature"
@@ -49,6 +49,11 @@ class TemperatureScaling(nn.Module, Calibrator):
         """T; an error before the fit."""
         self._check_fitted()
         return math.exp(self.log_temperature.item())
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether T is a bound of the search, which says nothing of the best T."""
+        return self.log_temperature.item() in (math.log(LOWEST), math.log(HIGHEST))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Logits of any shape divided by T. float16 and bfloat16 become float32, so that no quotient overflows."""
@@ -83,7 +88,7 @@ class TemperatureScaling(nn.Module, Calibrator):
 
 
 class _Likelihood:
-    """The slope of the mean negative log-likelihood of the targets as a function of log T.
+    """The slope of the mean negative log-likelihood of the targets, with the prior, as a function of log T.
 
     With a = 1/T the likelihood is mean log sum_j exp(a (z_j - z_target)), convex in a. So there is one minimum,
     and the sign of the slope tells on which side of the minimum a point is.
@@ -104,7 +109,7 @@ class _Likelihood:
     def __call__(self, log_temperature: float) -> float:
         inverse = math.exp(-log_temperature)
         (slopes,) = blockwise(partial(_slope, inverse=inverse), self.logits, self.top, self.distance)
-        return -inverse * slopes.mean().item()
+        return -inverse * slopes.mean().item() + log_temperature / len(self.distance)
 
 
 def _slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tuple[Tensor]:
@@ -119,15 +124,11 @@ def _slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tup
 def _best_log_temperature(likelihood: _Likelihood) -> float:
     low, high = math.log(LOWEST), math.log(HIGHEST)
     slope_low, slope_high = likelihood(low), likelihood(high)
-    if slope_low == slope_high == 0:
-        _warn_of("the logits of each row are all equal, so every temperature gives the same result", 1.0)
-        return 0.0
-    if slope_low >= 0:
-        _warn_of("the likelihood grows as T falls, as it does if every prediction is right (training data?)", LOWEST)
-        return low
-    if slope_high <= 0:
-        _warn_of("the likelihood grows with T, as it does if the logits are worse than chance", HIGHEST)
-        return high
+    if slope_low >= 0 or slope_high <= 0:
+        bound, size = (low, "small") if slope_low >= 0 else (high, "large")
+        what = f"temperature: the logits are too {size} for a temperature, T = {math.exp(bound):g} is a bound"
+        warnings.warn(what, stacklevel=4)
+        return bound
     last, slope_last = high, slope_high
     for step in range(MOST_STEPS):
         # The middle of the range, and later where the straight line between both ends is 0.
@@ -145,6 +146,3 @@ def _best_log_temperature(likelihood: _Likelihood) -> float:
         last, slope_last = middle, slope
     return last
 
-
-def _warn_of(reason: str, temperature: float) -> None:
-    warnings.warn(f"temperature: {reason}; T = {temperature:g}", stacklevel=5)

@@ -26,7 +26,16 @@ from ..functional.evidence import gather
 from ..functional.histogram import count
 from ..functional.summary import error_of_bins
 from ..report.words import NORMAL_QUANTILE
-from .intervals import Interval, bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
+from .intervals import (
+    FEW_ON_A_SIDE,
+    Interval,
+    binomial_interval,
+    bootstrap_interval,
+    mean_interval,
+    random_numbers,
+    replicate,
+    with_intervals,
+)
 from .samples import AnySet, ProbedSet, labelled, row_blocks
 
 # The number of cells in each bin of confidence, for right and for wrong predictions. The bootstrap draws cells.
@@ -99,6 +108,8 @@ def calibration_tables(
         try:
             if split:
                 method.fit(*labelled(splits[split]))
+                if isinstance(method, TemperatureScaling) and method.at_bound:
+                    raise ValueError("T is a bound")
         except ValueError as error:
             warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=3)
             continue
@@ -156,9 +167,10 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
     # For the lower end of the true error, what chance adds is subtracted; it is 0 if perfectly calibrated confidences
     # may have such an error. For the upper end nothing is subtracted: chance does not make the error smaller.
     low = max(0.0, errors.total - added - NORMAL_QUANTILE * deviation) if errors.total > most_chance else 0.0
+    high = max(bootstrap_interval(errors.total, drawn[:, 0].mean(), drawn[:, 0])[1], rare_error(judged))
     values = {"ece": errors.total, "nll": float(judged.nll.double().mean()), "brier": float(squares.mean())}
     intervals = {
-        "ece": (low, bootstrap_interval(errors.total, drawn[:, 0].mean(), drawn[:, 0])[1]),
+        "ece": (low, high),
         "nll": mean_interval(judged.nll, replicates, numbers, (0.0, math.inf)),
         "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
@@ -171,6 +183,19 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
         around = {"accuracy": bootstrap_interval(float(accuracy), accuracy, drawn[:, 2 + i])}
         curve.append(point | with_intervals({"accuracy": float(accuracy)}, around))
     return row, curve
+
+
+def rare_error(judged: Judged) -> float:
+    """The largest calibration error that the number of wrong predictions allows, if few are wrong or few are right.
+
+    No ECE is below the difference of mean confidence and accuracy. Resamples of no mistakes have none, but there may be
+    as many as the interval of Clopper and Pearson says.
+    """
+    n, right = len(judged.correct), int(judged.correct.sum())
+    if min(right, n - right) >= FEW_ON_A_SIDE:
+        return 0.0
+    low, high = binomial_interval(right, n)
+    return abs(float(judged.confidence.double().mean()) - (high if right < FEW_ON_A_SIDE else low))
 
 
 def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
