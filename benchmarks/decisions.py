@@ -47,7 +47,7 @@ has a confidence of at least 1 − error, and in how many splits a threshold at 
 one that was asked for breaks the promise.
 """
 SETS = """`sets(logits, coverage=0.95)` on the same splits: how many sets contain the target, their mean size, and the
-share of OOD samples whose set is empty, which means "none that I know".
+share of OOD samples whose set is empty, because no class is probable enough.
 """
 LEVEL_TEXT = """## Level and power
 

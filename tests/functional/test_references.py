@@ -5,13 +5,13 @@ import pytest
 import scipy.stats
 import torch
 import torchmetrics
-from crepes import martingales
+from crepes import ConformalClassifier, martingales
 from crepes.base import p_values_batch
 from mpmath import mp
 
 from tests import reference
 from tests.functional.cases import as_tensor, over_paths, random_logits
-from torch_boc import ConformalTest, kernels
+from torch_boc import Acceptance, ConformalTest, kernels
 from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
     count_places,
@@ -160,6 +160,20 @@ def test_thresholds_keep_the_promise_of_the_beta_distribution(samples, alpha):
 
 def test_a_level_that_is_a_multiple_of_the_floor_is_reached():
     assert [threshold_rank(n, 0.05) for n in (18, 19, 59, 99)] == [0, 1, 3, 5]
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_are_those_of_crepes(by_class):
+    """Its nonconformity is 1 - the probability of a class."""
+    logits, new = (random_logits(n, 4, seed=n).float() for n in (600, 300))
+    target = torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(0))[:, 0]
+    sets = Acceptance("prediction", resolution=2**10).calibrate(logits, target).sets(new, 0.83, by_class=by_class)
+    chances, others = (1 - x.softmax(-1).double().numpy() for x in (logits, new))
+    theirs = ConformalClassifier().fit(chances[np.arange(600), target], bins=target.numpy() if by_class else None)
+    for c in range(4):
+        bins = np.full(300, c) if by_class else None
+        expected = theirs.predict_set(others[:, [c]], bins, confidence=0.83, smoothing=False)[:, 0]
+        assert (sets[:, c].numpy() != expected).mean() < 0.01  # scores in one place are ties
 
 
 def test_conformal_p_values_are_those_of_crepes():

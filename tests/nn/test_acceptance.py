@@ -110,6 +110,29 @@ def test_sets_are_those_of_ranks_and_cover(coverage):
     assert torch.equal(Acceptance(dim=1).calibrate(held_out, target).sets(logits.T[None], coverage), sets.T[None])
 
 
+@pytest.mark.parametrize("nonempty", [False, True])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_that_are_never_empty_and_sets_by_class(nonempty, by_class):
+    """By sorting; and 0.9 is reached on the samples of each class, or on all of them."""
+    (held_out, target), (new, truth) = samples(20_000), samples(40_000, seed=2)
+    accept = Acceptance("prediction", resolution=2**10).calibrate(held_out, target)
+    sets = accept.sets(new, 0.9, nonempty=nonempty, by_class=by_class)
+    probability = held_out.softmax(-1).gather(1, target[:, None])[:, 0]
+    own = torch.where(held_out.argmax(-1) == target, math.inf, probability) if nonempty else probability
+    chosen = [target == c for c in range(5)] if by_class else [target >= 0] * 5
+    limits = torch.stack([own[x].sort().values[math.floor(0.1 * (int(x.sum()) + 1) + 1e-9) - 1] for x in chosen])
+    top = torch.nn.functional.one_hot(new.argmax(-1), 5).bool()
+    clear = ((new.softmax(-1) / limits - 1).abs() > 0.01).all(-1)
+    expected = (new.softmax(-1) >= limits) | (top & nonempty)
+    assert torch.equal(sets[clear], expected[clear])
+    covered = sets.gather(1, truth[:, None])[:, 0].double()
+    for group in [truth == c for c in range(5)] if by_class else [truth >= 0]:
+        assert covered[group].mean() == pytest.approx(0.9, abs=0.02)
+    assert bool(sets.any(-1).all()) is nonempty
+    new[0, 0] = math.nan
+    assert not accept.sets(new, 0.9, nonempty=nonempty, by_class=by_class)[0].any()
+
+
 @kinds
 def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
     logits, target = samples()
@@ -165,6 +188,9 @@ def test_it_says_what_would_do_if_nothing_can_be_accepted():
     few = Acceptance().calibrate(logits[:50], target[:50])
     with pytest.warns(match="sets hold all classes at coverage=0.99, which takes at least 99: 50 held-out"):
         assert few.sets(logits.index_fill(1, torch.tensor(4), -math.inf), 0.99).all()
+    rare = Acceptance("prediction").calibrate(logits[target != 3], target[target != 3])
+    with pytest.warns(match="every set holds 1 of 5 classes at coverage=0.6, .* at least 2: 0 held-out"):
+        assert rare.sets(logits, 0.6, by_class=True)[:, 3].all()
 
 
 LOGITS, TARGET = samples(100)
@@ -175,6 +201,7 @@ BAD = [
     (lambda: Acceptance("confidence"), "expected groups as None or 'prediction', got 'confidence'"),
     (lambda: calibrated().accept(LOGITS, max_error=0), r"expected max_error in \(0, 1\), got 0"),
     (lambda: calibrated().accept(LOGITS, delta=1), r"expected delta in \(0, 1\), got 1"),
+    (lambda: calibrated().sets(LOGITS, by_class=True), "expected groups='prediction' for sets by class, got other gr"),
     (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
     (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET), "expected group=, an integer from 0 to 1 for each s"),
     (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET, group=TARGET[:9]), r"expected group of shape \(100,\)"),

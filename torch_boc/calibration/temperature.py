@@ -145,4 +145,3 @@ def _best_log_temperature(likelihood: _Likelihood) -> float:
             high, slope_high, slope_low = middle, slope, slope_low * stays
         last, slope_last = middle, slope
     return last
-

@@ -23,7 +23,8 @@ from ..functional.evidence import Evidence, gather
 from ..functional.screening import Placing, join_group
 from .held_out import HeldOut
 
-# The rows of counts of a group: predictions that are right, and wrong, by their own score; wrong ones by the target's.
+# The rows of counts of a group: predictions that are right, and wrong, by their own score; wrong ones by the target's,
+# which are in the group of the target with `groups="prediction"`.
 RIGHT, WRONG, MISSED = range(3)
 
 
@@ -138,6 +139,8 @@ class Acceptance(HeldOut):
         first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
         self._hold_out(placing._replace(group=first + wrong), evidence.counted)
         missed = score_place(target_log_odds(evidence), self.scoring.resolution)
+        if self.scoring.groups == "prediction":
+            first = self.kinds * evidence.target.clamp(0, self.num_classes - 1)  # type: ignore[union-attr, operator]
         self.add(Placing(missed, first + MISSED, placing.valid & wrong))
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
@@ -180,18 +183,34 @@ class Acceptance(HeldOut):
         places = torch.arange(here.shape[-1], device=here.device)
         return widen(torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)) / widen(here.sum(-1))
 
-    def sets(self, logits: Tensor, coverage: float = 0.95) -> Tensor:
+    def sets(self, logits: Tensor, coverage: float = 0.95, *, nonempty: bool = False, by_class: bool = False) -> Tensor:
         """The classes that each sample can have: booleans of the shape of the logits.
 
-        The set of a new sample contains its class with a chance of at least `coverage`, on average over samples and
-        held-out samples. It holds all classes whose probability is high enough (LAC; Sadinle and others, 2019), which
-        gives the smallest sets on average. An empty set means that the sample is like none of the classes; rows with
-        NaN or +inf have one. Groups are not distinguished.
+        The set of a new sample contains its class with probability at least `coverage` over samples and held-out
+        samples. It holds all classes whose probability is high enough (LAC; Sadinle and others, 2019), which gives the
+        smallest sets on average. A set is empty if no class has enough: at a coverage below the accuracy this happens
+        to in-distribution samples, too, and their top class is often correct. It does not mean that a sample is OOD:
+        ask `ConformalTest`. Rows with NaN or +inf have an empty set. Groups of your own are not distinguished.
+
+        Args:
+            logits: the samples.
+            coverage: the probability that a set contains the class.
+            nonempty: whether each set contains the top class. The threshold of the other classes is higher then, so
+                that the coverage stays what it is, or becomes the accuracy if that is higher.
+            by_class: whether the coverage is guaranteed for the samples of each class by itself, which takes
+                `groups="prediction"`. Sets hold every class with too few held-out samples.
         """
         check_share("coverage", coverage)
+        if by_class and self.scoring.groups != "prediction":
+            raise ValueError("expected groups='prediction' for sets by class, got other groups; make a new Acceptance")
         rows = self.checked(logits)
-        least = self._known(("sets", coverage), lambda: self._least_log_odds(coverage))
-        mask: Tensor = class_log_odds(rows).float() >= least
+        how = coverage, nonempty, by_class
+        least = self._known(("sets", *how), lambda: self._least_log_odds(*how))
+        number = class_log_odds(rows)
+        mask: Tensor = number.float() >= least
+        if nonempty:
+            classes = torch.arange(rows.shape[-1], device=rows.device)
+            mask |= (classes == rows.argmax(-1, keepdim=True)) & ~number.isnan()
         return mask.movedim(-1, -1 if self.dim is None else self.dim)
 
     def _lowest(self, max_error: float, delta: float) -> Tensor:
@@ -232,20 +251,29 @@ class Acceptance(HeldOut):
             )
         return torch.tensor(lowest, device=self.counts.device)
 
-    def _least_log_odds(self, coverage: float) -> Tensor:
-        """The log odds from which on a class is in a set."""
+    def _least_log_odds(self, coverage: float, nonempty: bool, by_class: bool) -> Tensor:
+        """The log odds from which on a class is in a set; one for each class if they differ."""
         if type(self.counts) is not Tensor:
             return torch.zeros((), device=self.counts.device)
         self.refuse_probabilities()
-        of_target = self.by_kind[:, [RIGHT, MISSED]].sum((0, 1))
-        samples = int(of_target.sum())
-        rank = threshold_rank(samples, 1.0 - coverage)
-        if rank == 0:
+        right, missed = self.by_kind[:, RIGHT].clone(), self.by_kind[:, MISSED]
+        if nonempty:  # the top class is in the set, wherever it scores
+            right[:, -1] = right.sum(-1)
+            right[:, :-1] = 0
+        of_target = (right + missed).cpu()
+        of_target = of_target if by_class else of_target.sum(0, keepdim=True)
+        samples = of_target.sum(-1)
+        ranks = torch.tensor([threshold_rank(n, 1.0 - coverage) for n in samples.tolist()])
+        if few := int((ranks == 0).sum()):
             needed = math.ceil(1 / (1.0 - coverage) - 1e-9) - 1
+            which, where = (
+                ("every set holds", f"{few} of {len(ranks)} classes") if by_class else ("sets hold", "all classes")
+            )
             warnings.warn(
-                f"sets hold all classes at coverage={coverage}, which takes at least {needed}: "
-                f"{samples} held-out samples are too few",
+                f"{which} {where} at coverage={coverage}, which takes at least {needed}: "
+                f"{int(samples.amin())} held-out samples are too few",
                 stacklevel=5,
             )
-        place = int((of_target.cumsum(0) < rank).sum()) if rank else 0  # the score of the lowest place is -inf
-        return place_starts(self.scoring.resolution)[place].to(of_target.device, torch.float32)
+        place = (of_target.cumsum(-1) < ranks.unsqueeze(-1)).sum(-1)  # 0 for rank 0: the score of the lowest is -inf
+        least = place_starts(self.scoring.resolution)[place].to(self.counts.device, torch.float32)
+        return least if by_class else least[0]
