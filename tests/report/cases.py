@@ -31,6 +31,7 @@ HALF_WIDTHS = {
     ("ood", "versus_msp"): 0.0003,
     ("reliability", "accuracy"): 0.06,
     ("acceptance", "wrong"): 0.002,
+    ("classes", "excess"): 0.011,
     ("screening", "flagged"): 0.006,
     ("thresholds", "rate"): 0.0002,
 }
@@ -84,7 +85,7 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         ],
         "delays": [(name, "gen", 0.01, 25, 0, 0, 14.0, 19.0) for name in ood],
         "review": review(ood, targets),
-        "classes": [(i, 1000, 0.99 - 0.01 * i, 0.97, NAN) for i in range(10)],
+        "classes": [(i, 1000, 0.99 - 0.01 * i, 0.97, NAN, 0.02 - 0.01 * i) for i in range(10)],
         "confusions": [(3, 5, 43), (5, 3, 38)],
         "samples": samples(sets),
     }

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import norm
 
 from benchmarks.known_truth import made_logits, network
@@ -13,9 +14,9 @@ from tests.report.cases import make_results
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, error_difference
-from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.screening import arrange, screening_tables
-from torch_boc.functional import bag_of_coins
+from torch_boc.evaluation.samples import ProbedSet, probe_set
+from torch_boc.evaluation.screening import arrange, class_tables, screening_tables
+from torch_boc.functional import Coins, bag_of_coins
 from torch_boc.functional.summary import calibration_error
 from torch_boc.report.screening import flagged_sentences
 from torch_boc.report.tables import frame
@@ -38,6 +39,26 @@ def test_shown_is_holm_s_method():
         expected = np.zeros(7)
         expected[order[corrected <= 0.05]] = np.sign(table["x"].to_numpy()[order[corrected <= 0.05]])
         assert shown(table, "x").tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("confident", [0.5, 0.97])
+def test_miscalibrated_classes_are_found_and_hardly_any_run_claims_one_without(confident):
+    """100 classes, of which class 0 has confidences that are too high by 0.12."""
+    found, false, generator = 0, 0, torch.Generator().manual_seed(0)
+    sizes = torch.tensor([400, *[50] * 49, *[200] * 50])
+    prediction = torch.arange(100).repeat_interleave(sizes)
+    for _ in range(60):
+        sure = confident + (1 - confident) * torch.rand(len(prediction), generator=generator, dtype=torch.float64)
+        excess = 0.3 * (prediction == 0) * sure
+        right = torch.rand(len(prediction), generator=generator) < sure - excess
+        coins = Coins(prediction, 1 / sure - 1, *[torch.zeros_like(sure)] * 3)
+        data = LogitSet(torch.zeros(len(sure), 100), torch.where(right, prediction, (prediction + 1) % 100))
+        table = class_tables(ProbedSet(data, coins, {}, right), None)["classes"]
+        shown_classes = table["prediction"][shown(table, "excess") != 0].tolist()
+        found += 0 in shown_classes
+        false += shown_classes not in ([], [0])
+    assert found >= 20
+    assert false <= 8  # at most one in twenty, and chance
 
 
 def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():

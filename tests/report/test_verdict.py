@@ -67,6 +67,7 @@ COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917}
 HARDER = ("leaks", "split == 'held out'", {"accuracy": 0.1, "suspicious": True})
 WRONG = ("acceptance", "error == 0.01", {"wrong": 0.022, "wrong_low": 0.016, "wrong_high": 0.029})
 REJECTED = flagged("test == 'paper' and kind == 'id'", flagged=0.03)
+REPEATED = ("settings", "", {"repeated": {"test": 1500}})
 GUARANTEE = "error ≤ 1 % with 95 % probability, if samples are exchangeable with the held-out set"
 
 
@@ -102,7 +103,9 @@ CASES = [
     (((),), [("settings", "", {"samples": {"test": 1, "svhn": 999}})], "said with 1 test sample; collect at least 30",
      "ECE"),
     ((), [COUNTED_FROM_1], "Labels may be counted from 1, or the classes may be in another order. With each", ""),
-    ((), [("settings", "", {"accuracy": 0.095})], "accuracy 91.7 %: ECE", "labels"),
+    ((), [("settings", "", {"accuracy": 0.103})], "Accuracy is 10.3 %, no better than guessing: there is", "labels"),
+    ((), [("settings", "", {"accuracy": 0.11})], "accuracy 91.7 %: ECE", "guessing"),
+    ((), [REPEATED], "1,500 of the 10,000 rows of “test” repeat an earlier row: intervals and guarantees count", ""),
     ((), [SHARED], "1,234 of the 10,000 rows of “test” are also in", ""),
     ((), [caught("odin", 0.4)], "svhn” confidence detects 27.9 % at 5 % FPR (AUROC 0.8907 (0.8867 to", ""),
     ((), [caught("mahalanobis", 0.4)], "0.8947)) and Mahalanobis detects 60.0 %.", "GEN detects"),
@@ -124,7 +127,7 @@ CASES = [
     ((), [], f"69.8 % (69.4 to 70.2 %) of predictions can be accepted: {GUARANTEE}. Here 0.6 % (", "not valid"),
     ((), [NOTHING], "No prediction can be accepted at 1 % error: too many confident errors among the 5,000 held-out",
      ""),
-    ((), [NOTHING, TOO_FEW], "accepted at 1 % error: 299 held-out samples needed, got 200.", "0.0 %"),
+    ((), [NOTHING, TOO_FEW], "accepted at 1 % error: 299 held-out samples needed, got 200.", " 0.0 %"),
     ((("val",),), [WRONG, violation("error")], "“test” does not look like the held-out samples “val”: asked for",
      "can be"),
     ((), [WRONG, violation("error")], "because it fails for up to 5 % of held-out sets: asked for 1 % error, it",

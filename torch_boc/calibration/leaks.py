@@ -144,6 +144,21 @@ def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, t
     return Overlap(shared, exact, suspicious)
 
 
+def repeated_rows(logits: Tensor, target: Tensor | None = None) -> int:
+    """How many rows are equal to an earlier one, in float32 and with the same target.
+
+    >>> repeated_rows(torch.eye(3).repeat(4, 1))
+    9
+    """
+    return len(logits) - len(_row_keys(logits, target, torch.float32).unique())
+
+
+def repeated_message(repeated: int, size: int, name: str) -> str:
+    """The message that rows of a set are repeated."""
+    lead = f"{repeated:,} of the {size:,} rows of {name} repeat an earlier row"
+    return f"{lead}: intervals and guarantees count each as a sample of its own. Leave them out."
+
+
 def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str) -> str:
     """The message that rows are shared: how many, what is wrong then, and what to do.
 

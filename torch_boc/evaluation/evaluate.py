@@ -18,7 +18,7 @@ from ..calibration import (
     leak_test,
     overlap_test,
 )
-from ..calibration.leaks import overlap_message
+from ..calibration.leaks import overlap_message, repeated_message, repeated_rows
 from ..data.atomic import printable
 from ..data.sets import ColumnSet
 from ..functional.checks import check_trials
@@ -32,6 +32,8 @@ from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, prob
 from .screening import acceptance_rows, arrange, class_tables, find_violations, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
+# From so large a share of repeated rows on, intervals and guarantees are too optimistic by more than a few percent.
+REPEATED = 0.1
 # With fewer products than this in a step of vector scaling, several threads cost more than they save.
 MANY_PRODUCTS = 2**30
 
@@ -120,6 +122,7 @@ def evaluate(
         say("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
+        repeated = _repeated(everything)
         how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
         distrusted = {row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"}
         distrusted |= {row["split"] for row in leaks if row["suspicious"]}
@@ -151,6 +154,7 @@ def evaluate(
         "classes": test.num_classes,
         "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
+        "repeated": repeated,
         "violations": find_violations(arranged, screened),
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,
@@ -187,6 +191,17 @@ def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> l
                 message = overlap_message(kind, found.shared, len(test), test=repr(test.name), other=repr(name))
                 warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
     return rows
+
+
+def _repeated(sets: Sequence[AnySet]) -> dict[str, int]:
+    """How many rows are repeated, for each set in which many are; with a warning."""
+    counts = {x.name: repeated_rows(x.logits, x.target) for x in sets if not isinstance(x, ColumnSet)}
+    found = {data.name: counts[data.name] for data in sets if counts.get(data.name, 0) > REPEATED * len(data)}
+    for data in sets:
+        if data.name in found:
+            message = repeated_message(found[data.name], len(data), repr(data.name))
+            warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
+    return found
 
 
 def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..calibration import CALIBRATORS, Calibrator
+from ..calibration import CALIBRATORS, Calibrator, TemperatureScaling
 from ..core.tally import equal_bin, log_loss
 from ..data.sets import ColumnSet
 from ..functional.evidence import gather

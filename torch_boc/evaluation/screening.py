@@ -19,7 +19,7 @@ from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
 from ..report.tables import frame, where
-from ..report.words import LEVEL
+from ..report.words import LEVEL, NORMAL_QUANTILE
 from .intervals import LEVELS, binomial_interval
 from .samples import AnySet, ProbedSet, ordered
 
@@ -260,9 +260,18 @@ def class_tables(test: ProbedSet, calibrated: Tensor | None) -> dict[str, Any]:
     columns = {"prediction": test.coins.prediction, "target": test.data.target, "right": test.correct.double()}
     columns |= {"confidence": test.coins.confidence}
     columns["calibrated"] = torch.full_like(test.coins.odds, torch.nan) if calibrated is None else calibrated
-    samples = require("pandas", purpose="evaluation needs").DataFrame(columns)
+    frame_of = require("pandas", purpose="evaluation needs").DataFrame
+    samples = frame_of(columns)
     classes = samples.groupby("prediction").mean().reset_index()
     classes["samples"] = samples.groupby("prediction").size().to_numpy()
+    # As in `bin_errors`, the larger of two variances: of calibrated confidences, and of these samples; and at least 1.
+    p, off = samples["confidence"], samples["right"] - samples["confidence"]
+    variance = (
+        frame_of({"chance": p * (1 - p), "square": off**2}).groupby(samples["prediction"]).sum().max(axis=1).clip(1)
+    )
+    classes["excess"], reach = classes["right"] - classes["confidence"], NORMAL_QUANTILE * variance.to_numpy() ** 0.5
+    for end, sign in (("low", -1), ("high", 1)):
+        classes[f"excess_{end}"] = classes["excess"] + sign * reach / classes["samples"]
     wrong = samples[samples["right"] == 0].groupby(["target", "prediction"]).size().reset_index(name="samples")
     most = wrong.sort_values("samples", ascending=False, kind="stable")[:CONFUSIONS]
     return {"classes": classes, "confusions": most.reset_index(drop=True)}

@@ -37,7 +37,9 @@ class Acceptance(HeldOut):
     another question: which samples are unfamiliar.
 
     The promise is for new samples like the held-out ones. Drift voids it, and so do held-out samples that the
-    classifier was trained on, or that its checkpoint was chosen on. `DriftMonitor` watches for drift.
+    classifier was trained on, or that its checkpoint was chosen on. So do logits of a calibrator with many weights,
+    such as vector or structured scaling, that was fitted on the same samples: fit it on others. `DriftMonitor` watches
+    for drift, and `RiskMonitor` audits what was accepted.
 
     Calibrate it with `calibrate(logits, target)`, or with `update(logits, target)` for each batch of a validation loop.
     The state is a buffer of counts, whatever the number of samples: 2.25 MiB, or 144 KiB for each class with

@@ -50,7 +50,8 @@ class DriftMonitor(Described):
 
     **The samples must not depend on each other.** The frames of a video, several requests of one session, or a test set
     in the order of its classes raise false alarms: if each sample comes twice, in more than half of the streams.
-    Take one sample of each session or every k-th frame, or shuffle batches. `dependence` says how it is.
+    Take one sample of each session or every k-th frame, or shuffle batches. `dependence` estimates how much each sample
+    depends on the one before, which bursts after long quiet times hardly change: no warning does not mean independence.
 
     A stream that never ends would have a false alarm at some time, or its alarms would come ever later. With
     `run_length`, there is at most one false alarm in so many samples on average, and `evidence` is the logarithm of a

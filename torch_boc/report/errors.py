@@ -4,7 +4,7 @@ from typing import Any
 
 from .parts import Cell, Section, Table, cells, make_table
 from .tables import Results
-from .words import PERCENT, counted, listed, small_number
+from .words import PERCENT, counted, listed, over, percent, shown, small_number
 
 # How many classes and confusions are shown at once, and how many predictions a class shown has at least.
 WORST, CONFUSIONS, FEWEST = 5, 3, 10
@@ -20,12 +20,22 @@ def error_section(results: Results) -> Section | None:
     for _, row in pairs.head(CONFUSIONS).iterrows():
         said.append(f"{row['target']} predicted as {row['prediction']} {counted(row['samples'], 'time')}")
     lead = f"{counted(wrong, 'error')}: {listed(said)}." if said else "No prediction is wrong."
+    uneven = table[shown(table, "excess") != 0].sort_values("excess", key=abs, ascending=False)
+    sentences = [lead] + ([uneven_text(results, uneven, len(table))] if len(uneven) else [])
     worst = table[table["samples"] >= FEWEST].sort_values("right", kind="stable")[:WORST]
     frequent = {"target": list(pairs["target"]), "prediction": list(pairs["prediction"])}
     frequent |= {"times": cells(pairs, "samples", 0)}
     folded = [class_table(results, table, "All classes"), make_table("The most frequent confusions", frequent)]
     more = {f"All {len(table):,} classes, and the most frequent confusions": folded}
-    return Section("Errors by class", [lead], tables=[class_table(results, worst, "Lowest precision")], more=more)
+    return Section("Errors by class", sentences, tables=[class_table(results, worst, "Lowest precision")], more=more)
+
+
+def uneven_text(results: Results, uneven: Any, classes: int) -> str:
+    """The class whose precision and confidence differ most, of those where chance does not explain it."""
+    worst = uneven.iloc[0]
+    name, precision = results.class_name(int(worst["prediction"])), percent(worst["right"])
+    most = f"{name} has a precision of {precision} at a mean confidence of {percent(worst['confidence'])}"
+    return f"Miscalibrated by class: {len(uneven)} of {classes:,}{over(classes)}; {most}."
 
 
 def class_table(results: Results, table: Any, caption: str) -> Table:

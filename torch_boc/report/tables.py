@@ -119,7 +119,7 @@ class Results:
     delays: Annotated[Any, "ood score alpha streams early missed delay delay_most"]
     acceptance: Annotated[Any, "error confidence held_out held_out_samples needed threshold samples accepted± wrong±"]
     review: Annotated[Any, "set kind share threshold caught right"]
-    classes: Annotated[Any, "prediction samples right confidence calibrated"]
+    classes: Annotated[Any, "prediction samples right confidence calibrated excess±"]
     confusions: Annotated[Any, "target prediction samples"]
     samples: Annotated[Any, "set kind row name prediction target confidence gap log_odds p_value"]
 

@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from ..calibration import CALIBRATORS
-from ..calibration.leaks import overlap_message
+from ..calibration.leaks import overlap_message, repeated_message
 from ..data.sets import SMALLEST
 from .coherence import coherence_section
 from .confidence import calibration_advice, calibration_section, direction, leak_sentences, method_text
@@ -95,10 +95,16 @@ def size(results: Results) -> int:
     return int(results.settings["samples"][results.known])
 
 
+def guessing_error(results: Results) -> float:
+    """How far from 1 / classes the accuracy of guesses can be."""
+    chance = 1 / results.settings["classes"]
+    return BELOW_CHANCE * math.sqrt(chance * (1 - chance) / size(results))
+
+
 def labels_fit(results: Results) -> bool:
     """Whether the accuracy is at least that of guessing, and not above it only for labels that are lower by one."""
     accuracy, chance = float(results.settings["accuracy"]), 1 / results.settings["classes"]
-    error = BELOW_CHANCE * math.sqrt(chance * (1 - chance) / size(results))
+    error = guessing_error(results)
     return not (accuracy < chance - error or accuracy < chance + error < results.settings.get("shifted_accuracy", 0.0))
 
 
@@ -125,6 +131,8 @@ def warnings_of(results: Results) -> list[str]:
         from_one = f" With each label lower by one, it is {percent(shifted)}." if shifted > accuracy else ""
         lead = f"{MISFIT.capitalize()}: accuracy is {percent(accuracy)}, and guessing gives {guess}."
         found.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
+    elif accuracy <= 1 / settings["classes"] + guessing_error(results) / 2:
+        found.append(f"Accuracy is {percent(accuracy)}, no better than guessing: there is nothing to calibrate.")
     if constant := constant_class(results):
         found.append(f"Every prediction is {constant}: no sample is distinguished from another class.")
     small = [f"“{name}” has {count}" for name, count in sizes.items() if count < SMALL_SET]
@@ -134,6 +142,8 @@ def warnings_of(results: Results) -> list[str]:
     for _, row in where(results.overlaps, suspicious=True).iterrows():
         names = {"test": f"“{results.known}”", "other": f"“{row['set']}”"}
         found.append(overlap_message(row["kind"], row["shared"], sizes[results.known], **names))
+    repeated = settings.get("repeated", {}).items()
+    found += [repeated_message(count, sizes[name], f"“{name}”") for name, count in repeated]
     found += leak_sentences(results)
     if settings.get("from_columns"):
         left = listed(settings["left_out"])

@@ -71,7 +71,7 @@ def number(value: float, digits: int = 4, scale: float = 1.0, *, sign: bool = Fa
     >>> number(0.05321), number(-0.00002), number(0.25, 3, sign=True), number(float("nan"))
     ('0.0532', '0.0000', '+0.250', '–')
     """
-    value *= scale
+    value = float(value) * scale  # NumPy's numbers would be rounded by another rule
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     value = round(value, digits) or 0.0
