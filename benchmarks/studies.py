@@ -225,6 +225,6 @@ STUDIES = {
     "sentences of ten sets": Study(null_sentences, share=0.4),
     "beyond confidence": Study(beyond_study, share=0.2),
     "acceptance": Study(acceptance_study, (300, 500, 1600, 3000), share=8.0),
-    "few errors": Study(few_errors_study, (100, 500), share=2.0),
+    "few errors": Study(few_errors_study, (100, 500), share=0.6),
     "audit": Study(audit_study, (20_000,), share=14.0),
 }

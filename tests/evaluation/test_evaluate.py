@@ -1,6 +1,7 @@
 """The whole protocol: laws, edges, errors, and the published numbers of a public network."""
 
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from tests.data.cases import labelled, logit_sets, unfamiliar
 from tests.golden import assert_golden
 from tests.report.cases import LEAK, SCORES, calibration
 from torch_boc import zoo
-from torch_boc.calibration import LeakWarning
+from torch_boc.calibration import LeakWarning, OverlapWarning
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.report.tables import TABLES, frame
 
@@ -106,6 +107,20 @@ def test_labels_counted_from_1_are_named_for_what_they_are():
     report = evaluate((logits[kept], target[kept] + 1), **FAST)
     assert report.story.finding == "The labels do not match the logits"
     assert report.verdict[0].endswith("With each label lower by one, it is 100.0 %.")
+
+
+def test_repeated_rows_are_said_from_a_tenth_on():
+    logits, target = labelled(200)
+    for copies in (19, 40):
+        rows = torch.cat([torch.arange(200), torch.arange(copies)])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", OverlapWarning)
+            report = evaluate((logits[rows], target[rows]), replicates=5)
+        assert len(caught) == (copies == 40)
+        assert report.results.settings["repeated"] == ({"id": 40} if copies == 40 else {})
+    assert str(caught[0].message).startswith(
+        "40 of the 240 rows of 'id' repeat an earlier row: intervals and guarantees"
+    )
 
 
 def test_names_of_classes_and_files_reach_the_report():

@@ -21,7 +21,7 @@ from torch_boc.functional.summary import calibration_error
 from torch_boc.report.screening import flagged_sentences
 from torch_boc.report.tables import frame
 from torch_boc.report.topics import tell
-from torch_boc.report.words import shown
+from torch_boc.report.words import percent, shown
 
 
 def table_of(values, errors):
@@ -39,6 +39,11 @@ def test_shown_is_holm_s_method():
         expected = np.zeros(7)
         expected[order[corrected <= 0.05]] = np.sign(table["x"].to_numpy()[order[corrected <= 0.05]])
         assert shown(table, "x").tolist() == expected.tolist()
+
+
+def test_numbers_of_numpy_are_rounded_as_those_of_python():
+    shares = [i / 2000 for i in range(2001)]
+    assert [percent(np.float64(share)) for share in shares] == [percent(share) for share in shares]
 
 
 @pytest.mark.parametrize("confident", [0.5, 0.97])
