@@ -159,14 +159,16 @@ def find_target(
         dim: the class axis.
         binary: for single logits: targets may have any dtype, and an axis of size 1 for the class.
     """
-    size, shape = logits.ndim, tuple(logits.shape)
-    axes = {1, size - 1} if dim is None else {dim % size}
-    shapes = {(*shape[:axis], *shape[axis + 1 :]) for axis in axes}
-    groups = [named_targets(x) for x in (outputs, batch) if isinstance(x, Mapping)]
+    groups = [named_targets(x) for x in map(fields, (outputs, batch))]
     groups += [{f"[{place}]": x for place, x in enumerate(batch) if place}] if isinstance(batch, tuple | list) else []
     for found in groups:
         tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
-        fitting = {name: x for name, x in tensors.items() if _are_classes(x, shapes, binary)}
+        fitting, wrong = dict[str, Tensor](), []
+        for name, x in tensors.items():
+            try:
+                fitting[name] = fit_target(x, logits, name, dim=dim, binary=binary)
+            except ValueError as error:
+                wrong.append(str(error))
         if "[2]" in found:  # it is no pair
             if fitting:
                 kind, places = f"a {type(batch).__name__} of {len(batch)}", " or ".join(fitting)
@@ -175,11 +177,39 @@ def find_target(
         elif fitting:
             target: Tensor = _only(fitting)
             return target
-        elif tensors:
-            got = ", ".join(f"{name} of shape {tuple(x.shape)}, dtype {x.dtype}" for name, x in tensors.items())
-            wanted = " or ".join(map(str, sorted(shapes)))
-            raise ValueError(f"expected targets of shape {wanted}, as integer class indices, got {got}")
+        elif wrong:
+            raise ValueError(wrong[0])
     return None
+
+
+def fit_target(
+    target: Any, logits: Tensor, name: str = "target", *, dim: int | None = None, binary: bool = False
+) -> Tensor:
+    """Return class indices with the shape of the logits without the class axis, or raise; axes of size 1 may differ.
+
+    >>> fit_target(torch.zeros(8, 1, 4, 4, dtype=torch.long), torch.zeros(8, 3, 4, 4)).shape
+    torch.Size([8, 4, 4])
+    """
+    shape = tuple(logits.shape)
+    axes = {1, logits.ndim - 1} if dim is None else {dim % logits.ndim}
+    shapes = sorted({(*shape[:axis], *shape[axis + 1 :]) for axis in axes})
+    if isinstance(target, Tensor) and not target.is_complex():
+        classes = binary or not (target.is_floating_point() or target.dtype == torch.bool)
+        fitting = [x for x in shapes if _long(x) == _long(target.shape)]
+        if classes and fitting:
+            return target if binary or tuple(target.shape) in fitting else target.reshape(fitting[0])
+    wanted = " or ".join(map(str, shapes))
+    got = (
+        f"{name} of shape {tuple(target.shape)}, dtype {target.dtype}"
+        if isinstance(target, Tensor)
+        else describe(target)
+    )
+    raise ValueError(f"expected targets of shape {wanted}, as integer class indices, got {got}")
+
+
+def fields(x: Any) -> dict[str, Any]:
+    """The entries of a mapping or of an object of the user's, such as a dataclass."""
+    return dict(x) if isinstance(x, Mapping) else dict(getattr(x, "__dict__", ()))
 
 
 def named_targets(batch: Mapping[Any, Any]) -> dict[str, Any]:
@@ -211,8 +241,5 @@ def _only(found: dict[str, Any]) -> Any:
     return next(iter(different.values()), None)
 
 
-def _are_classes(x: Tensor, shapes: Collection[tuple[int, ...]], binary: bool) -> bool:
-    if binary:
-        sizes = [size for size in x.shape if size != 1]
-        return not x.is_complex() and any(sizes == [size for size in shape if size != 1] for shape in shapes)
-    return tuple(x.shape) in shapes and not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+def _long(shape: Collection[int]) -> list[int]:
+    return [size for size in shape if size != 1]

@@ -1,22 +1,26 @@
 """The probe in the loops of a Lightning Trainer."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..data.atomic import replacing
-from ..functional.checks import check_share
-from ..functional.summary import DEFAULT_KEYS, check_keys
+from ..functional.checks import check_names, check_share
+from ..functional.summary import DEFAULT_KEYS
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
-from .libraries import Callback
+from .libraries import Callback, say_info
 from .loop import LoopMetrics, Probes, loader_names, place_ood
 from .page import History, write_page
-from .sources import LogitFunction, LogitSource
+from .sources import LogitFunction, LogitSource, TargetSource
+from .step import watch_step
+
+STEPS = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
 
 class BoCCallback(Callback):
@@ -115,11 +119,14 @@ class BoCCallback(Callback):
         self,
         *,
         logits: str | LogitFunction | None = None,
+        target: TargetSource | None = None,
         dim: int | None = None,
+        num_classes: int | None = None,
         binary: bool = False,
         causal: bool | None = None,
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
+        prog_bar: Sequence[str] = (),
         ood: Mapping[int | str, str] | None = None,
         scores: Sequence[str] = ("msp", "energy", "gap"),
         thresholds: int | None = None,
@@ -130,13 +137,16 @@ class BoCCallback(Callback):
         trials: int = 100,
         alpha: float = 0.05,
         bins: int = 15,
-        ignore_index: int | None = -100,
+        ignore_index: int | str | None = "loss",
         validate_args: bool = True,
         conformal_test: bool | ConformalTest | None = None,
         max_error: float | None = None,
     ) -> None:
         super().__init__()
-        self.keys, self.prefix = check_keys(DEFAULT_KEYS if keys is None else keys), prefix
+        common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
+        metric = BoCMetric(num_classes, keys=keys or DEFAULT_KEYS, bins=bins, alpha=alpha, **common)
+        self.keys, self.prefix = tuple(metric.keys or ()), prefix
+        self.prog_bar = check_names("prog_bar", prog_bar, self.keys) if prog_bar else ()
         if not isinstance(ood, Mapping | None) or len({*(ood or {}).values()}) < len(ood or {}):
             expected = "{index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with different names"
             raise ValueError(f"expected ood as {expected}, got {ood!r}")
@@ -148,13 +158,10 @@ class BoCCallback(Callback):
         if plot_every_n_epochs is not None:
             new_axes(1, None)  # if matplotlib is missing, the error comes now and not at the end of an epoch
         self._if_labelled = keys is None
-        self._source = LogitSource(logits, dim, binary=binary, causal=causal)
-        common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
-        metric = BoCMetric(keys=self.keys, bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
-        metric._first.binary = binary  # the logits come as pairs
+        how: dict[str, Any] = {"ignore_index": ignore_index, "binary": binary, "causal": causal}
+        self._source = LogitSource(logits, target, dim, num_classes=num_classes, **how)
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
-        more = "; the key `skipped_batches` counts batches that are left out, and on_error='raise' stops with the error"
-        problems = Problems(on_error, "BoCCallback", more)
+        problems = Problems(on_error, "BoCCallback", "; on_error='raise' stops with the error")
         if max_error is not None:
             check_share("max_error", max_error)
         if not isinstance(conformal_test, bool | ConformalTest | None):
@@ -167,8 +174,11 @@ class BoCCallback(Callback):
         self._probes = Probes(metric, separation, blank, alpha, problems, max_error=max_error)
         self.conformal_test = None if blank is None else blank.clone()
         self.acceptance: Acceptance | None = None
+        self.results: dict[str, float] = {}
         self._loops: dict[str, LoopMetrics] = {}
         self.page, self._history = page, History()
+        self._watches: list[Callable[[], None]] = []
+        self._told = False
 
     @property
     def state_key(self) -> str:
@@ -192,8 +202,11 @@ class BoCCallback(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin a run."""
-        self._loops = {}
+        self.teardown(trainer, pl_module, stage)  # of a run that was interrupted
+        self._loops, self._told = {}, False
         self._probes.problems.kinds.clear()
+        for loop, step in STEPS.items():
+            self._watches.append(watch_step(trainer.strategy, step, partial(self._watch, trainer, pl_module, loop)))
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Find the submodule that makes the logits."""
@@ -227,8 +240,7 @@ class BoCCallback(Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the values of every n-th batch, each batch by itself."""
-        every = self.every_n_train_steps
-        if every is None or (trainer.fit_loop.total_batch_idx + 1) % every:
+        if not self._is_due(trainer):
             self._source.forget()
             return
         self._begin("train", pl_module, [""])
@@ -240,7 +252,9 @@ class BoCCallback(Callback):
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the values of all batches together."""
-        if not trainer.sanity_checking:
+        if trainer.sanity_checking:
+            self._loops["val"].check()
+        else:
             self._finish("val", trainer, pl_module)
             # Without a new test, none that belongs to earlier weights is kept.
             blank = self._probes.test
@@ -252,12 +266,25 @@ class BoCCallback(Callback):
         self._finish("test", trainer, pl_module)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Remove the hook from the model."""
-        self._source.detach()
+        """Leave the model and the strategy as they were."""
+        self.teardown(trainer, pl_module, "")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Remove the hook from the model."""
+        """Leave the model and the strategy as they were."""
+        while self._watches:
+            self._watches.pop()()
         self._source.detach()
+
+    def _is_due(self, trainer: Any) -> bool:
+        every = self.every_n_train_steps
+        return every is not None and (trainer.fit_loop.total_batch_idx + 1) % every == 0
+
+    def _watch(self, trainer: Any, module: Any, stage: str, *args: Any) -> AbstractContextManager[Any]:
+        """What a step runs in: (batch, batch index, loader index)."""
+        if callable(self._source.logits) or (stage == "train" and not self._is_due(trainer)):
+            return nullcontext()
+        key = (stage, args[2] if len(args) > 2 else 0)
+        return self._source.watch(module, key, wrapped=trainer.strategy.model is not module)
 
     def _begin(self, stage: str, module: Any, names: list[str], *, strict: bool = False) -> None:
         self._source.attach(module)
@@ -284,22 +311,29 @@ class BoCCallback(Callback):
             self._probes, test=test, service=service, max_error=max_error, device=module.device, group=group
         )
         earlier, self._loops[stage] = self._loops.get(stage), LoopMetrics(stage, names, present, probes)
-        self._loops[stage].logged = {} if earlier is None else earlier.logged
+        if earlier is not None:
+            self._loops[stage].logged, self._loops[stage].worked = earlier.logged, earlier.worked
 
     def _add(self, stage: str, outputs: Any, batch: Any, module: Any, place: int = 0) -> None:
-        loader = self._loops[stage].loaders[place]
-        loader.add(lambda: self._source.take(outputs, batch, module, ood=loader.ood))
+        loaders = self._loops[stage].loaders
+        loaders[place].add(self._source, outputs, batch, module, loaders[0].metric.num_classes)
+        if not self._told and loaders[place].origin:
+            self._told = True
+            say_info(f"{type(self).__name__}: the logits are from {loaders[place].origin}")
 
     def _log(self, stage: str, module: Any, **how: bool) -> dict[str, float]:
         values = self._loops[stage].compute(self.keys, if_labelled=self._if_labelled)
         named = {f"{stage}/{self.prefix}/{key}": value for key, value in values.items()}
+        shown = {f"{stage}/{self.prefix}/{key}" for key in self.prog_bar}
         with self._probes.problems.tolerated(f"what is logged of {stage}"):
-            module.log_dict(named, add_dataloader_idx=False, batch_size=1, **how)
+            for bar in (False, True):
+                part = {name: value for name, value in named.items() if (name in shown) == bar}
+                module.log_dict(part, add_dataloader_idx=False, batch_size=1, prog_bar=bar, **how)
         return {key: float(value) for key, value in named.items()}
 
     def _finish(self, stage: str, trainer: Any, module: Any) -> None:
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
-        self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
+        self.results = self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
         if self.page and stage == "val" and trainer.state.fn == "fit":
             with self._probes.problems.tolerated("the page"):
                 write_page(self._loops[stage], self._history, trainer, module, self.prefix)

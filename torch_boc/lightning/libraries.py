@@ -32,3 +32,4 @@ def _joined(name: str) -> Any:
 
 Callback: Any = _joined("Callback")
 BasePredictionWriter: Any = _joined("BasePredictionWriter")
+say_info: Any = import_module("lightning_utilities.core.rank_zero").rank_zero_info

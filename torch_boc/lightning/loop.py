@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
 from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import Acceptance, ConformalTest
+from .sources import LogitSource
 
 CPU = torch.device("cpu")
 
@@ -105,10 +106,14 @@ class LoaderMetrics:
         others: the indices of the out-of-distribution loaders.
 
     Attributes:
+        key: the stage and the index.
+        origin: where the logits are from, in words.
         taken: how many batches were read.
         skipped: how many batches could not be read.
         refused: how many errors make all values of the loader unreliable.
         labelled: how many batches have targets.
+        misplaced: how many batches have targets that could not be used; then the values about targets are NaN.
+        error: why no batch could be read so far.
         ood: whether the samples are out-of-distribution. Their targets do not count.
         tests: the conformal test with the samples, or those with two parts of the samples of the first loader: the
             samples 0, 2, 4, ... of this process are in the first part, however the loader cuts them into batches.
@@ -121,6 +126,8 @@ class LoaderMetrics:
 
     def __init__(self, what: str, probes: Probes, place: int, others: Collection[int]) -> None:
         self.what, self.ood, self.problems, self.group = what, place in others, probes.problems, probes.group
+        self.key, self.origin = (what.partition(",")[0], place), ""
+        self.error: Exception | None = None
         compared = bool(others) and (place == 0 or self.ood)
         parts = 0 if probes.test is None else 1 if place or probes.service is not None else 2
         judges = 2 if place == 0 and probes.max_error is not None else 0
@@ -134,17 +141,35 @@ class LoaderMetrics:
         own = [part.scoring.name for part in (*self.tests, *self.judges)]
         scores = [*(probes.separation.scores if compared else ()), *own]
         self._extras = need_extras(scores)
-        self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
+        self._samples = self.taken = self.skipped = self.refused = self.labelled = self.misplaced = 0
         self.summary: dict[str, Tensor] = {}
         self.total = self.metric.total()
         self.apart: dict[str, Tensor] = {}
 
-    def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
-        """Add a batch whose logits and targets `read` gives; if that fails, it is skipped, or the error is raised."""
-        self.skipped += 1
-        with self.problems.tolerated(f"a batch of {self.what}"):
-            self.update(*read())
-            self.skipped -= 1
+    def add(self, source: LogitSource, outputs: Any, batch: Any, module: Any, classes: int | None) -> None:
+        """Add a batch. One that cannot be read is skipped, and said as soon as another one of the loader was read."""
+        try:
+            found = source.take(outputs, batch, module, loader=self.key, ood=self.ood, classes=classes)
+            self.metric.ignore_index, self.metric._first.binary = found.ignore_index, found.binary
+            self.update(found.rows, found.target)
+        except Exception as error:
+            if self.problems.on_error == "raise":
+                raise
+            self.skipped, self.error = self.skipped + 1, self.error or error
+        else:
+            self.origin = found.origin
+            if found.misplaced and not self.ood:
+                self.misplaced += 1
+                with self.problems.tolerated(f"the targets of {self.what}"):
+                    raise ValueError(f"{found.misplaced}; say which they are: target='key of the batch'")
+        if self.taken:
+            self.say_error()
+
+    def say_error(self) -> None:
+        """Warn of a batch that was skipped."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            self.problems.say(f"a batch of {self.what}: {type(error).__name__}: {error}")
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch, without waiting for the device; its tensors are not needed any more when this returns.
@@ -223,6 +248,7 @@ class LoopMetrics:
 
     Attributes:
         logged: the values of `compute`, or before it those of an earlier epoch.
+        worked: the loaders that have given logits in this run.
         test: after `compute`, a test that is calibrated with all samples of the first loader; None if that failed.
         acceptance: the same for acceptance, with samples that have targets.
 
@@ -244,6 +270,7 @@ class LoopMetrics:
         self.test: ConformalTest | None = None
         self.acceptance: Acceptance | None = None
         self.logged: dict[str, Tensor] = {}
+        self.worked: set[Any] = set()
         self._reliable: list[int] = []  # the loaders that have values
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
@@ -258,11 +285,7 @@ class LoopMetrics:
         about_targets = [key for key in keys if key in LABELLED_KEYS]
         for loader in self.loaders:
             loader.gather(self.loaders[0], labelled=bool(about_targets))
-        counts = [[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders]
-        batches = torch.tensor(counts, device=self.probes.device)
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(batches, group=self.probes.group)
-        seen = list(zip(self.loaders, batches.tolist(), strict=True))
+        seen = list(zip(self.loaders, self.check(), strict=True))
         self._reliable = [place for place, (x, n) in enumerate(seen) if not n[2] and self._has_samples(x, n[0])]
         with torch.inference_mode(False):
             if 0 in self._reliable and len(tests := self.loaders[0].tests) == 2:
@@ -270,23 +293,43 @@ class LoopMetrics:
             if 0 in self._reliable and (judges := self.loaders[0].judges):
                 self.acceptance = judges[0].clone().merge(judges[1])
         result: dict[str, Tensor] = {}
-        for place, (loader, (taken, skipped, refused, labelled)) in enumerate(seen):
+        for place, (loader, (taken, skipped, refused, labelled, misplaced)) in enumerate(seen):
             lost, name = skipped + (taken if refused else 0), self._name(place, "skipped_batches")
             if lost or name in self.logged:
                 result[name] = loader.summary["samples"].new_tensor(lost)
-            if taken and about_targets and not labelled and not loader.ood:
+            if taken and about_targets and not (labelled or misplaced or loader.ood):
                 self.probes.problems.say(
-                    f"{', '.join(about_targets)} of {loader.what}: no batch has a target. Targets are found in what "
-                    "the step returns or in the batch, by a name such as 'targets' or as the second of a pair (x, y); "
-                    "`keys` without these says that none is meant"
+                    f"{', '.join(about_targets)} of {loader.what}: no batch has a target; `keys` without these says "
+                    "that none is meant, and target= where they are"
                 )
             without = loader.ood or (if_labelled and taken and not labelled)
             if taken + skipped:
-                values = self._values(place, [key for key in keys if not (without and key in LABELLED_KEYS)])
+                chosen = [key for key in keys if not (without and key in LABELLED_KEYS)]
+                values = self._values(place, chosen, partly=bool(misplaced))
                 result |= {self._name(place, key): value for key, value in values.items()}
         gone = {key: torch.full_like(value, math.nan) for key, value in self.logged.items() if key not in result}
         self.logged = result | gone
         return self.logged
+
+    def check(self) -> list[list[int]]:
+        """Raise in all processes if a loader that never gave logits gave none; every process must call it.
+
+        Returns:
+            For each loader how many batches of all processes were taken, skipped, refused, labelled and misplaced.
+        """
+        counts = [[x.taken, x.skipped, x.refused, x.labelled, x.misplaced] for x in self.loaders]
+        batches = torch.tensor(counts, device=self.probes.device)
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(batches, group=self.probes.group)
+        counts = batches.tolist()
+        for loader, (taken, skipped, *_) in zip(self.loaders, counts, strict=True):
+            if taken:
+                self.worked.add(loader.key)
+                loader.say_error()
+            elif skipped and loader.key not in self.worked:
+                why = f": {loader.error}" if loader.error else ", as another process says"
+                raise TypeError(f"BoCCallback found no logits of {loader.what}{why}") from loader.error
+        return counts
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
         """The figures of all loaders, if `draw` is set; to be called after `compute`.
@@ -310,18 +353,19 @@ class LoopMetrics:
             with self.probes.problems.tolerated(loader.what):
                 raise ValueError(
                     f"expected samples, got none in {taken} batches: they are empty, or every target is "
-                    f"ignore_index, {self.probes.metric.ignore_index}; ignore_index=None counts all samples"
+                    f"ignore_index, {loader.metric.ignore_index}; ignore_index=None counts all samples"
                 )
         return found
 
     def _compared(self) -> list[int]:
         return [place for place in self._reliable if place in self.ood and 0 in self._reliable]
 
-    def _values(self, place: int, keys: Sequence[str]) -> dict[str, Tensor]:
-        """The values of a loader; NaN if they cannot be relied on."""
+    def _values(self, place: int, keys: Sequence[str], *, partly: bool) -> dict[str, Tensor]:
+        """The values of a loader; NaN if they cannot be relied on, or about targets that are known `partly`."""
         loader, (gap, known) = self.loaders[place], (self.loaders[x].summary["gap"] for x in (place, 0))
         nan, reliable = torch.full_like(gap, math.nan), place in self._reliable
-        found = {key: loader.summary[key] if reliable else nan for key in keys}
+        unknown = LABELLED_KEYS if partly else ()
+        found = {key: loader.summary[key] if reliable and key not in unknown else nan for key in keys}
         if loader.ood:
             scores = self.probes.separation.scores
             found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}

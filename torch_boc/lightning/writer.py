@@ -102,7 +102,10 @@ class BoCPredictionWriter(BasePredictionWriter):
     ) -> None:
         """Append the samples of a batch."""
         rest, ids = (batch, None) if self.id is None else take_id(batch, self.id)
-        logits, target = self._source.take(prediction, batch if callable(self._source.logits) else rest, pl_module)
+        found = self._source.take(prediction, batch if callable(self._source.logits) else rest, pl_module)
+        if found.misplaced:
+            raise ValueError(found.misplaced)
+        logits, target = found.rows, found.target
         rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")

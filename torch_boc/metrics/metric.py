@@ -108,7 +108,7 @@ class ProbeMetric(Metric):
     def _read(self, preds: Tensor, target: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The logits of a batch with the classes on the last axis, and the target; looks at the first batch.
 
-        Logits of shape (N, C) are not checked further: the function that they are given to does that.
+        With the classes on the last axis they are not checked further: the function that they are given to does that.
         """
         if self.binary:
             preds, target = as_binary(preds, target, dim=self.dim)
@@ -117,7 +117,9 @@ class ProbeMetric(Metric):
                 f"expected logits of shape (N, C), got shape {tuple(preds.shape)}; one sample of C logits is "
                 "logits.unsqueeze(0), and N single logits of a binary classifier are taken with binary=True"
             )
-        plain = self.binary or (self.dim is None and isinstance(preds, Tensor) and preds.ndim == 2)
+        plain = self.binary or (
+            isinstance(preds, Tensor) and (self.dim == -1 or (self.dim is None and preds.ndim == 2))
+        )
         dim = -1 if plain else check_logits(preds, self.dim, target)
         if preds.shape[dim] != self.num_classes:
             check_logits(preds, dim)

@@ -1,0 +1,80 @@
+"""What a step of somebody else's module computes: the losses, and the outputs of the modules that it calls."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Self
+
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+# What torch says of a compiled module while `ModuleCalls` listens; nothing fires twice here.
+GLOBAL_HOOKS = "Using `torch.compile.module.` when there are global hooks"
+
+
+class StepShadow:
+    """A step of a strategy that runs inside of the contexts of all callbacks that watch it.
+
+    Other callbacks' losses are outside of it, and so are the backward pass and the optimizer.
+    """
+
+    def __init__(self, inner: Callable[..., Any]) -> None:
+        self.inner, self.watchers = inner, list[Callable[..., AbstractContextManager[Any]]]()
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the step."""
+        with ExitStack() as stack:
+            for watch in self.watchers:
+                stack.enter_context(watch(*args))
+            return self.inner(*args)
+
+
+def watch_step(strategy: Any, step: str, watch: Callable[..., AbstractContextManager[Any]]) -> Callable[[], None]:
+    """Run each `step` of a strategy inside of `watch(*args)`; returns a function that ends this, without a trace."""
+    shadow = vars(strategy).get(step)
+    if not isinstance(shadow, StepShadow):
+        shadow = StepShadow(getattr(strategy, step))
+        setattr(strategy, step, shadow)
+    shadow.watchers.append(watch)
+
+    def end() -> None:
+        shadow.watchers.remove(watch)
+        if not shadow.watchers and vars(strategy).get(step) is shadow:
+            if getattr(shadow.inner, "__self__", None) is strategy:
+                delattr(strategy, step)
+            else:
+                setattr(strategy, step, shadow.inner)
+
+    return end
+
+
+class ModuleCalls(ExitStack):
+    """Records what the modules return that a step calls itself, while it runs. Compiled code sees no hook of it.
+
+    Args:
+        wrapped: whether the step runs inside of a call of a wrapper, such as that of DDP, which is none of its calls.
+    """
+
+    def __init__(self, *, wrapped: bool) -> None:
+        super().__init__()
+        self._wrapped = wrapped
+        self.outputs: list[tuple[nn.Module, Any]] = []
+
+    def __enter__(self) -> Self:
+        self.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", GLOBAL_HOOKS)
+        self._handle = register_module_forward_pre_hook(self._before)
+        self.callback(lambda: self._handle.remove())
+        return self
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if self._wrapped:
+            self._wrapped = getattr(module.forward, "__name__", "") != "wrapped_forward"  # Lightning's redirection
+            return
+        self._handle.remove()  # not for the modules inside of this one
+        self._handle = module.register_forward_hook(self._after)
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._handle.remove()
+        self.outputs.append((module, output))
+        self._handle = register_module_forward_pre_hook(self._before)
