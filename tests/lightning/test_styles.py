@@ -1,6 +1,7 @@
 """The bare callback in the ways that people write steps and batches: the numbers are those of plain formulas."""
 
 from collections import namedtuple
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -43,7 +44,7 @@ def network(classes=CLASSES):
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, classes))
 
 
-class Module(lightning.LightningModule):
+class Steps:
     """What people write; `step` is one of the styles below."""
 
     def __init__(self, step, model=None):
@@ -70,6 +71,13 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
 
+def module_class(library=lightning):
+    return type("Module", (Steps, library.LightningModule), {})
+
+
+Module = module_class()
+
+
 def batches(samples=None, size=BATCH):
     """A loader of (x, y), or of what `samples` makes of a batch."""
     pairs = list(zip(X, Y, strict=True))
@@ -81,7 +89,7 @@ def stacked(rows):
 
 
 def logged(module, batch):
-    module.log("val_loss", functional.cross_entropy(module(batch[0]), batch[1]))
+    module.log("val_loss", functional.cross_entropy(module(batch[0]), batch[1]), batch_size=len(batch[0]))
 
 
 def loss_and_logits(module, batch):
@@ -150,6 +158,10 @@ def assert_values(values, prefix, want):
     assert found == pytest.approx(want, rel=1e-5)
 
 
+def expected_warning(words):
+    return pytest.warns(UserWarning, match=words) if words else nullcontext()
+
+
 def run_of(folder, *, library=lightning, **options):
     return trainer(library, folder, BoCCallback(**options))
 
@@ -161,6 +173,105 @@ def test_styles(style, tmp_path):
         want = {key: value for key, value in want.items() if key not in LABELLED}
     module, run = Module(STYLES[style]), run_of(tmp_path)
     for stage in ("val", "test"):
-        (run.validate if stage == "val" else run.test)(module, batches(), verbose=False)
+        with expected_warning("of .*: no batch has a target" if style == "mixup" else ""):
+            (run.validate if stage == "val" else run.test)(module, batches(), verbose=False)
         assert_values(run.callback_metrics, f"{stage}/boc/", want)
         assert ("nll" in want) == (f"{stage}/boc/nll" in run.callback_metrics)
+
+
+@dataclass
+class Sample:
+    pixels: torch.Tensor
+    category: torch.Tensor
+    number: torch.Tensor
+
+
+Pair = namedtuple("Pair", "features category")
+
+
+def encoding(x, y):
+    from transformers import BatchEncoding
+
+    return BatchEncoding({"pixel_values": x, "category": y})
+
+
+# What the loader gives for (x, y), and how the step reads (x, y) from it.
+BATCHES = {
+    "(x, y)": (tuple, tuple),
+    "[x, y]": (list, tuple),
+    "named": (lambda xy: {"image": xy[0], "label": xy[1]}, lambda b: b.values()),
+    "other names": (lambda xy: {"pixels": xy[0], "category": xy[1]}, lambda b: b.values()),
+    "two targets": (lambda xy: {"x": xy[0], "y": xy[1], "label": xy[1] // 2}, lambda b: (b["x"], b["y"])),
+    "(x, y, index)": (lambda xy: (*xy, torch.arange(len(xy[1]))), lambda b: b[:2]),
+    "(index, x, y)": (lambda xy: (torch.arange(len(xy[1])), *xy), lambda b: b[1:]),
+    "(x, y, metadata)": (lambda xy: (*xy, {"id": ["a"] * len(xy[1])}), lambda b: b[:2]),
+    "(x, y, group numbers)": (lambda xy: (*xy, torch.zeros(len(xy[1]), 3).long()), lambda b: b[:2]),
+    "((x, x), y)": (lambda xy: ((xy[0], xy[0]), xy[1]), lambda b: (b[0][1], b[1])),
+    "(x, (y, other))": (lambda xy: (xy[0], (xy[1], xy[1] // 2)), lambda b: (b[0], b[1][0])),
+    "(x, dict)": (lambda xy: (xy[0], {"category": xy[1]}), lambda b: (b[0], b[1]["category"])),
+    "nested dict": (lambda xy: {"in": {"x": xy[0]}, "out": {"y": xy[1]}}, lambda b: (b["in"]["x"], b["out"]["y"])),
+    "one-hot": (lambda xy: (xy[0], functional.one_hot(xy[1], CLASSES)), lambda b: (b[0], b[1].argmax(1))),
+    "one-hot for the loss": (lambda xy: (xy[0], functional.one_hot(xy[1], CLASSES).float()), tuple),
+    "(N, 1)": (lambda xy: (xy[0], xy[1][:, None]), lambda b: (b[0], b[1].squeeze(1))),
+    "floats": (lambda xy: (xy[0], xy[1].float()), lambda b: (b[0], b[1].long())),
+    "bytes": (lambda xy: (xy[0], xy[1].byte()), lambda b: (b[0], b[1].long())),
+    "dataclass": (lambda xy: Sample(*xy, torch.arange(len(xy[1]))), lambda b: (b.pixels, b.category)),
+    "named tuple": (lambda xy: Pair(*xy), lambda b: (b.features, b.category)),
+    "object": (lambda xy: SimpleNamespace(x=xy[0], truth=xy[1]), lambda b: (b.x, b.truth)),
+    "BatchEncoding": (lambda xy: encoding(*xy), lambda b: (b["pixel_values"], b["category"])),
+    "x with the target inside": (lambda xy: torch.cat([xy[0], xy[1][:, None]], 1), lambda b: (b[:, :8], b[:, 8].long())),
+    "soft labels": (lambda xy: (xy[0], functional.one_hot(xy[1], CLASSES) * 0.8 + 0.2 / CLASSES), tuple),
+}
+SOURCES = {"bare": {}, "submodule": {"logits": "model"}}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches(kind, source, tmp_path):
+    make, read = BATCHES[kind]
+    module = Module(lambda module, batch: logged(module, (*read(batch),)))
+    want, soft = reference(network()(X), Y), kind == "soft labels"
+    run = run_of(tmp_path, **SOURCES[source])
+    for stage in ("val", "test"):
+        with expected_warning("of .*: no batch has a target" if soft else ""):
+            (run.validate if stage == "val" else run.test)(module, batches(make), verbose=False)
+        found = {key: value for key, value in want.items() if not (soft and key in LABELLED)}
+        assert_values(run.callback_metrics, f"{stage}/boc/", found)
+        assert soft == (f"{stage}/boc/nll" not in run.callback_metrics)
+
+
+def near(xy):
+    return xy[0] * 0.1, xy[1] + 100  # classes that the model does not have
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "mixup"])
+def test_fits(style, library, tmp_path):
+    module = module_class(library)(STYLES[style])
+    run = run_of(tmp_path, library=library, every_n_train_steps=3)
+    run.fit(module, batches(), batches())
+    assert_values(run.callback_metrics, "train/boc/", reference(network()(X[32:]), Y[32:]))  # the third batch
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert not {"training_step", "validation_step", "test_step"} & {*vars(run.strategy)}
+
+
+@pytest.mark.parametrize("style", ["logs the loss, returns nothing", "returns the logits", "a loss by hand"])
+@pytest.mark.parametrize("target", ["foreign", "none"])
+def test_loaders_out_of_distribution(style, target, tmp_path):
+    """Their steps compute no loss, and their targets are no classes of the model."""
+    module = Module(STYLES[style])
+
+    def validation_step(batch, batch_idx, dataloader_idx=0):
+        if dataloader_idx == 0:
+            return module.step(module, batch)
+        logits = module(batch[0] if isinstance(batch, tuple) else batch)
+        return logits if style == "returns the logits" else None
+
+    module.validation_step = module.test_step = validation_step
+    other = batches(near if target == "foreign" else lambda xy: xy[0] * 0.1)
+    run = run_of(tmp_path, ood={1: "near"})
+    for stage in ("val", "test"):
+        (run.validate if stage == "val" else run.test)(module, [batches(), other], verbose=False)
+        assert_values(run.callback_metrics, f"{stage}/boc/", reference(network()(X), Y))
+        assert_values(run.callback_metrics, f"{stage}/boc/near/", reference(network()(X * 0.1)))
+        assert 0.5 < run.callback_metrics[f"{stage}/boc/near/msp_auroc"] <= 1
