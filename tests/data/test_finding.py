@@ -64,7 +64,7 @@ def test_logits_are_found_by_every_loop(make):
     torch.testing.assert_close(watching.compute()["gap"], gap.double().mean())
     (table,) = predictor(model).predict([x])
     torch.testing.assert_close(table["gap"].float(), gap)
-    assert LogitSource().take(make(), None, None)[0].equal(LOGITS)
+    assert LogitSource().take(make(), None, nn.Identity()).rows.equal(LOGITS)
 
 
 REFUSED = {
@@ -84,8 +84,10 @@ REFUSED = {
 def test_what_may_not_be_the_logits_is_refused_by_every_loop(output, found):
     with pytest.raises(TypeError, match=rf"expected a model output that is a tensor.* got {found}.*; wrap the model"):
         find_logits(output)
-    with pytest.raises(TypeError, match=found.partition(", in which")[0]):
-        LogitSource().take(output, None, None)
+    with pytest.raises(
+        TypeError, match=f"expected logits in a step of Identity, which returned {found.partition(', in which')[0]}"
+    ):
+        LogitSource().take(output, None, nn.Identity())
     for run in (BoCClassifier(Model(output)), lambda x: list(predictor(Model(output)).predict([x]))):
         with pytest.raises(TypeError, match=found):
             run(torch.zeros(4, 2))
@@ -107,7 +109,7 @@ def test_targets_are_found_by_every_loop(batch):
     assert not isinstance(inputs, dict) or set(inputs) == {"x"}
     assert find_target(None, batch, LOGITS) is TARGET
     assert find_target({"targets": TARGET + 1}, batch, LOGITS)[0] == 1  # those in the outputs come first
-    assert LogitSource().take(LOGITS, batch, None)[1] is TARGET
+    assert LogitSource().take(LOGITS, batch, nn.Identity()).target is TARGET
     (table,) = predictor(Model(LOGITS)).predict([batch])
     assert table["target"].equal(TARGET)
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.dispatch import MemoryMeter, NoHostSync
@@ -21,7 +20,6 @@ from tests.lightning.cases import (
     loader,
     logits_of,
     ours,
-    perceptron,
     trainer,
     validated,
 )
@@ -245,23 +243,6 @@ def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):
 
 
 class TestProblems:
-    @pytest.mark.parametrize("stage", ["validate", "test", "fit"])
-    @pytest.mark.parametrize("gives", ["loss", "nothing", "probabilities"])
-    def test_steps_without_logits_end_no_loop(self, stage, gives, tmp_path):
-        """The sanity check included."""
-        model = nn.Sequential(perceptron(), nn.Softmax(1))
-        module = classifier(lightning, model, gives="logits" if gives == "probabilities" else "loss")
-        if gives == "nothing":
-            module.validation_step = module.test_step = lambda batch, batch_idx: None
-        run = trainer(lightning, tmp_path, BoCCallback(plot_every_n_epochs=1))
-        words = "got probabilities" if gives == "probabilities" else "return {'loss': loss, 'logits': logits, 'tar"
-        with pytest.warns(UserWarning, match=f"{SAID} a batch of .*{words}") as said:
-            getattr(run, stage)(module, *[loader(TRAIN)] * (stage == "fit"), loader(VAL))
-        assert len(ours(said)) == 1
-        prefix = f"{'test' if stage == 'test' else 'val'}/boc/"
-        assert set(chosen(run.callback_metrics, prefix)) == {"skipped_batches"}
-        assert run.callback_metrics[f"{prefix}nll"].isnan()  # a missing one would end a fit that monitors it
-
     @pytest.mark.parametrize("first", [0, 1])
     def test_values_beside_skipped_batches_are_those_of_the_others(self, library, first, tmp_path):
         """Also if the first is skipped: which half of the test a sample is in depends on what was read."""

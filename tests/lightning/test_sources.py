@@ -2,6 +2,7 @@
 
 import copy
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tests.lightning.cases import (
     trainer,
     validated,
 )
+from torch_boc import BoCMetric
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.sources import LogitSource
 
@@ -75,43 +77,42 @@ def hooked(*outputs):
     return source
 
 
+NOTHING = nn.Identity()
 SOURCES = {
-    "in what the step returned": lambda logits: LogitSource().take(logits, None, None),
-    "from the logits function": lambda logits: LogitSource(lambda *args: (logits, None)).take(None, None, None),
-    "from submodule '0'": lambda logits: hooked(logits).take(None, None, None),
+    "outputs": lambda logits: LogitSource().take({"logits": logits}, None, NOTHING),
+    "function": lambda logits: LogitSource(lambda *args: (logits, None)).take(None, None, NOTHING),
+    "submodule": lambda logits: hooked(logits).take(None, None, NOTHING),
 }
 
 
-@pytest.mark.parametrize("origin", SOURCES)
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (torch.randn(4), r"of shape \(N, C\), got shape \(4,\); binary=True takes a single logit"),
-        (torch.randn(4, 1), r"of shape \(N, C\), got shape \(4, 1\); binary=True takes a single logit"),
+        (torch.randn(4), r"expected logits .*(binary=True|which returned)"),
+        (torch.randn(4, 1), "at least 2 classes on dim=-1, got 1"),
         (torch.randn(4, 2, 3), r"expected dim, .* dim=1 reads 2 classes .* \(4, 3\), .* dim=-1 3 classes .* \(4, 2\)"),
-        (torch.tensor(0.5), r"of shape \(N, C\), got shape \(\);"),
-        (torch.ones(4, 3, dtype=torch.long), "expected floating-point logits"),
+        (torch.tensor(0.5), r"expected logits"),
+        (torch.ones(4, 3, dtype=torch.long), "expected .*logits"),
     ],
 )
-def test_what_cannot_be_logits_is_refused_with_the_remedies(origin, wrong, words):
-    with pytest.raises((TypeError, ValueError), match=f"logits {origin}: .*{words}") as error:
-        SOURCES[origin](wrong)
-    for remedy in ("return {'loss': loss, 'logits': logits", "logits='model.classifier'", "logits=lambda outputs"):
-        assert remedy in str(error.value)
+def test_what_cannot_be_logits_is_refused(source, wrong, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        BoCMetric(dim=-1).update(source(wrong).rows)
 
 
 def test_wrong_sources():
-    with pytest.raises(TypeError, match=r"expected logits as None .*got int"):
+    with pytest.raises(TypeError, match=r"expected logits as None, .*got int"):
         BoCCallback(logits=3)
     with pytest.raises(ValueError, match=r"got 'model.classifer'; did you mean 'model.classifier'"):
         LogitSource("model.classifer").attach(nn.ModuleDict({"model": nn.ModuleDict({"classifier": nn.Linear(2, 2)})}))
     for calls in (0, 2):  # chunks, views: which samples are the batch is not known
-        with pytest.raises(TypeError, match=f"expected one call of the submodule in a step, got {calls} "):
-            hooked(*[LOGITS] * calls).take(None, (LOGITS, TARGET), None)
+        with pytest.raises(TypeError, match=f"expected one call of the submodule '0' in a step, got {calls} "):
+            hooked(*[LOGITS] * calls).take(None, (LOGITS, TARGET), NOTHING)
     source = hooked(LOGITS)
     source.forget()
     with pytest.raises(TypeError, match="got 0 "):
-        source.take(None, None, None)
+        source.take(None, None, NOTHING)
 
 
 def test_what_a_logits_function_must_not_return():
@@ -121,7 +122,7 @@ def test_what_a_logits_function_must_not_return():
         ((LOGITS, 3), r"a tuple of Tensor .*int"),
     ):
         with pytest.raises(TypeError, match=rf"a tuple of two, \(logits, target or None\), got {got}"):
-            LogitSource(lambda *args, result=result: result).take(None, None, None)
+            LogitSource(lambda *args, result=result: result).take(None, None, NOTHING)
 
 
 class TestTokens:
@@ -131,9 +132,9 @@ class TestTokens:
         labels = torch.zeros(2, 7, dtype=torch.long)
         for shape, options in (((2, 7, 3), {}), ((2, 3, 7), {}), ((2, 7, 7), {"dim": -1})):
             given = torch.randn(shape)
-            logits, target = LogitSource(**options).take({"logits": given}, {"labels": labels}, None)
-            assert logits.equal(given.movedim(1, -1) if shape == (2, 3, 7) else given)
-            assert target is labels
+            found = LogitSource(**options).take({"logits": given}, {"labels": labels}, NOTHING)
+            assert found.rows.equal(given.movedim(1, -1) if shape == (2, 3, 7) else given)
+            assert found.target is labels
 
     @pytest.mark.parametrize("causal", [False, True])
     def test_of_transformers(self, causal, tmp_path):
@@ -156,7 +157,7 @@ class TestTokens:
             "labels": batch["labels"][:, 1:],
         }
         if causal:
-            with pytest.warns(UserWarning, match="expected causal=True if .* or causal=False if the step has shifted"):
+            with pytest.raises(TypeError, match=r"expected causal=True if .* or causal=False if the step has shifted"):
                 validated(tmp_path, module, data)
             found = validated(tmp_path, module, data, causal=False)
             assert found["val/boc/nll"].item() == pytest.approx(losses[0], rel=1e-5)
@@ -167,20 +168,26 @@ class TestTokens:
 def test_single_logits_become_two_classes(shape, convert):
     single, target = torch.randn(shape), convert(TARGET % 2)
     for source in (LogitSource(binary=True), LogitSource(lambda *args: (single, target), binary=True)):
-        logits, classes = source.take({"logits": single}, (LOGITS, target), None)
-        torch.testing.assert_close(logits.softmax(1)[:, 1], single.flatten().sigmoid(), rtol=1e-6, atol=0)
+        rows, classes, *_ = source.take({"logits": single}, (LOGITS, target), NOTHING)
+        torch.testing.assert_close(rows.softmax(1)[:, 1], single.flatten().sigmoid(), rtol=1e-6, atol=0)
         assert torch.equal(classes, TARGET % 2)
-        assert torch.equal(source.take(single[:2], (LOGITS[:2], target[:2]), None)[1][:2], TARGET[:2] % 2)
-    with pytest.raises(ValueError, match="expected targets of shape"):
-        LogitSource(binary=True).take(single, (LOGITS, target[:3]), None)
+    found = LogitSource(binary=True).take(single, (LOGITS, target[:3]), NOTHING)
+    assert found.target is None
+    assert found.misplaced.startswith("expected targets of shape")
 
 
-def test_a_target_that_does_not_fit_is_never_dropped():
-    """What is out-of-distribution has other classes, so that its target is not looked at."""
-    for batch in ((LOGITS, LOGITS.softmax(1)), {"x": LOGITS, "labels": torch.tensor(3)}):
-        with pytest.raises(ValueError, match=r"expected targets of shape .* return {'loss': loss, 'logits': logits"):
-            LogitSource().take(LOGITS, batch, None)
-        assert LogitSource().take(LOGITS, batch, None, ood=True)[1] is None
+def test_a_target_that_does_not_fit_costs_only_what_needs_it():
+    for batch in ((LOGITS, LOGITS.softmax(1)), {"x": LOGITS, "labels": torch.tensor(3)}, (LOGITS, TARGET, TARGET)):
+        found = LogitSource().take(LOGITS, batch, NOTHING)
+        assert found.rows.equal(LOGITS)
+        assert found.target is None
+        assert found.misplaced.startswith("expected ")
+    for target in (1, lambda outputs, batch, module: batch[1]):
+        assert LogitSource(target=target).take(LOGITS, (LOGITS, TARGET, 3), NOTHING).target is TARGET
+    for batch in ({"x": LOGITS, "category": TARGET[:, None]}, SimpleNamespace(category=TARGET)):
+        assert LogitSource(target="category").take(LOGITS, batch, NOTHING).target.equal(TARGET)
+    found = LogitSource(target="category").take(LOGITS, {"label": TARGET}, NOTHING)
+    assert found.misplaced.startswith("expected a target 'category', got a dict with 'label'")
 
 
 def test_copies_and_files_of_a_hooked_module_have_no_trace_of_it(tmp_path):

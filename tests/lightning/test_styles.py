@@ -9,6 +9,7 @@ import pytest
 import torch
 import torchmetrics
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
@@ -148,7 +149,7 @@ STYLES = {
     "a loss by hand": by_hand,
     "a metric alone": metric_only,
     "two further passes": two_passes,
-    "by keyword": lambda module, batch: functional.cross_entropy(target=batch[1], input=module.model(x := batch[0])),
+    "by keyword": lambda module, batch: functional.cross_entropy(target=batch[1], input=module.model(batch[0])),
     "mixup": mixup,
 }
 
@@ -219,7 +220,10 @@ BATCHES = {
     "named tuple": (lambda xy: Pair(*xy), lambda b: (b.features, b.category)),
     "object": (lambda xy: SimpleNamespace(x=xy[0], truth=xy[1]), lambda b: (b.x, b.truth)),
     "BatchEncoding": (lambda xy: encoding(*xy), lambda b: (b["pixel_values"], b["category"])),
-    "x with the target inside": (lambda xy: torch.cat([xy[0], xy[1][:, None]], 1), lambda b: (b[:, :8], b[:, 8].long())),
+    "x with the target inside": (
+        lambda xy: torch.cat([xy[0], xy[1][:, None]], 1),
+        lambda b: (b[:, :8], b[:, 8].long()),
+    ),
     "soft labels": (lambda xy: (xy[0], functional.one_hot(xy[1], CLASSES) * 0.8 + 0.2 / CLASSES), tuple),
 }
 SOURCES = {"bare": {}, "submodule": {"logits": "model"}}
@@ -275,3 +279,168 @@ def test_loaders_out_of_distribution(style, target, tmp_path):
         assert_values(run.callback_metrics, f"{stage}/boc/", reference(network()(X), Y))
         assert_values(run.callback_metrics, f"{stage}/boc/near/", reference(network()(X * 0.1)))
         assert 0.5 < run.callback_metrics[f"{stage}/boc/near/msp_auroc"] <= 1
+
+
+def multi_label(module, batch):
+    return functional.binary_cross_entropy_with_logits(module(batch[0]), functional.one_hot(batch[1], CLASSES).float())
+
+
+def contrastive(module, batch):
+    z = functional.normalize(module(batch[0]), dim=1)
+    return functional.cross_entropy(z @ z.T, torch.arange(len(z)))
+
+
+def two_heads(module, batch):
+    z, other = module.model(batch[0]), module.head(batch[0])
+    return functional.cross_entropy(z, batch[1]) + functional.cross_entropy(other, batch[1] // 2)
+
+
+def no_logits(module, batch):
+    return {"loss": module.model(batch[0]).log_softmax(1).mean()}
+
+
+# The step, the words of the error, and the remedy that it names, which must work.
+REFUSED = {
+    "multi-label": (multi_label, r"multi-label logits of shape \(16, 5\) in binary_cross_entropy_with_logits", None),
+    "contrastive": (
+        contrastive,
+        "16 × 16 similarities with targets 0 to 15: cross_entropy is a contrastive loss",
+        None,
+    ),
+    "two heads": (two_heads, r"cross_entropy of logits \(16, 5\), cross_entropy of logits \(16, 3\)", "head"),
+    "no loss": (
+        lambda module, batch: None,
+        r"returned nothing\nseen: no loss of .*\n.*logits=lambda outputs, batch, module: ",
+        None,
+    ),
+    "loss by hand, no target": (
+        no_logits,
+        r"a dict with 'loss': Tensor \(\)\nseen: module 'model' returning \(16, 5\)",
+        "model",
+    ),
+    "probabilities": (lambda module, batch: module(batch[0]).softmax(1), "got probabilities", None),
+}
+
+
+@pytest.mark.parametrize("checks", [2, 0], ids=["sanity check", "no sanity check"])
+@pytest.mark.parametrize("style", REFUSED)
+def test_refused(style, checks, tmp_path):
+    step, words, remedy = REFUSED[style]
+    module = Module(step)
+    module.head = network(3)
+    make = (lambda xy: (xy[0], "abc")) if "no" in style else None
+    for stage in ("fit", "validate", "test"):
+        run = trainer(lightning, tmp_path, BoCCallback(), num_sanity_val_steps=checks)
+        with pytest.raises(TypeError, match=words) as error:
+            getattr(run, stage)(module, *[batches()] * (stage == "fit"), batches(make))
+        assert str(error.value).count("\n") <= 2
+        assert (run.global_step == 0) == (checks > 0 or stage != "fit")
+        assert remedy is None or f"BoCCallback(logits={remedy!r})" in str(error.value)
+
+
+COMMONEST = [*STYLES][:5]
+
+
+@pytest.mark.parametrize("part", ["model", "model in place", "module"])
+@pytest.mark.parametrize("style", COMMONEST)
+def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part, tmp_path):
+    counts = []
+    for callbacks in ([], [BoCCallback()]):
+        torch.compiler.reset()
+        counter = CompileCounterWithBackend("eager")
+        module = given = Module(STYLES[style])
+        if part == "model":
+            module.model = torch.compile(module.model, backend=counter, fullgraph=True)
+        elif part == "model in place":
+            module.model.compile(backend=counter, fullgraph=True)
+        else:
+            given = torch.compile(module, backend=counter)
+        run = trainer(lightning, tmp_path, *callbacks)
+        for _ in range(2):
+            run.validate(given, batches(), verbose=False)
+        counts.append(counter.frame_count)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+    assert counts[1] <= counts[0]
+
+
+@pytest.mark.parametrize("style", COMMONEST)
+def test_mixed_precision(style, tmp_path):
+    module, seen = Module(STYLES[style]), []
+    module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach()))
+    run = trainer(lightning, tmp_path, BoCCallback(), precision="bf16-mixed")
+    run.validate(module, batches(), verbose=False)
+    assert seen[0].dtype == torch.bfloat16
+    assert_values(run.callback_metrics, "val/boc/", reference(torch.cat(seen), Y))
+
+
+def test_architectures(tmp_path):
+    """Networks of torchvision and transformers, with their own losses: the NLL is the loss that they give."""
+    from torchvision.models import resnet18
+    from torchvision.models.vision_transformer import VisionTransformer
+
+    vit = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
+    images = DataLoader(list(zip(torch.randn(6, 3, 32, 32), Y % 4, strict=False)), batch_size=3)
+    for model in (VisionTransformer(**vit, num_classes=4), resnet18(num_classes=4)):
+        check(model, images, lambda module, batch: functional.cross_entropy(module(batch[0]), batch[1]), tmp_path)
+
+
+def check(model, loader, loss, folder, **options):
+    losses = []
+    module = Module(lambda module, batch: losses.append(loss(module, batch)), model)
+    run = run_of(folder, **options)
+    run.validate(module, loader, verbose=False)
+    assert run.callback_metrics["val/boc/nll"].item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+    return run.callback_metrics
+
+
+def test_segmentation(tmp_path):
+    """Pixels that the loss ignores count nowhere."""
+    model = nn.Conv2d(3, 4, 3, padding=1)
+    images, masks = torch.randn(6, 3, 8, 8), torch.randint(4, (6, 8, 8))
+    masks[:, :2] = 255
+    loader = DataLoader(list(zip(images, masks, strict=True)), batch_size=3)
+    found = check(model, loader, lambda m, b: functional.cross_entropy(m(b[0]), b[1], ignore_index=255), tmp_path)
+    assert_values(found, "val/boc/", reference(model(images), masks, 255))
+    module = Module(lambda m, b: functional.cross_entropy(m(b[0]), b[1], ignore_index=255), model)
+    with pytest.warns(UserWarning, match="targets in .* outside"):
+        run = run_of(tmp_path, ignore_index=-1)  # what the user says wins
+        run.validate(module, loader, verbose=False)
+    assert run.callback_metrics["val/boc/nll"].isnan()
+
+
+@pytest.mark.parametrize("kind", ["sequences", "tokens", "causal"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transformers(kind, dtype, tmp_path):
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        RobertaConfig,
+        RobertaForSequenceClassification,
+        RobertaForTokenClassification,
+    )
+
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    roberta = RobertaConfig(vocab_size=50, num_labels=4, **size)
+    tokens = torch.randint(2, 50, (6, 9))
+    if kind == "sequences":
+        model, labels = RobertaForSequenceClassification(roberta), Y[:6] % 4
+    elif kind == "tokens":
+        model, labels = RobertaForTokenClassification(roberta), tokens % 4
+        labels[:, 6:] = -100
+    else:
+        model, labels = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2)), tokens.clone()
+        labels[:, :2] = -100
+    data = [{"input_ids": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
+    for returned in (False, True):
+        losses = []
+
+        def step(module, batch, returned=returned, losses=losses):
+            output = module.model(**batch)
+            losses.append(output.loss.float())
+            return {"logits": output.logits} if returned else None
+
+        module, run = Module(step, model.to(dtype)), run_of(tmp_path)
+        run.validate(module, DataLoader(data, batch_size=6), verbose=False)
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+        assert run.callback_metrics["val/boc/nll"].item() == pytest.approx(losses[0].item(), rel=tolerance)

@@ -145,6 +145,7 @@ class BoCCallback(Callback):
         super().__init__()
         common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
         metric = BoCMetric(num_classes, keys=keys or DEFAULT_KEYS, bins=bins, alpha=alpha, **common)
+        metric._first.remedy = "name what returns logits, as in BoCCallback(logits='model')"
         self.keys, self.prefix = tuple(metric.keys or ()), prefix
         self.prog_bar = check_names("prog_bar", prog_bar, self.keys) if prog_bar else ()
         if not isinstance(ood, Mapping | None) or len({*(ood or {}).values()}) < len(ood or {}):

@@ -61,10 +61,7 @@ def place_ood(ood: Mapping[int | str, str], names: Sequence[str], stage: str) ->
     return present, "" if not (names and wrong) else (
         f"expected ood loaders of {stage} after the in-distribution loader, which is the first, with names of their "
         f"own, got {' and '.join(wrong)}, and {len(names)} loaders in all: {loaders}; give several as a list or a "
-        "dict, one after the other (CombinedLoader in mode 'sequential'); with several, Lightning wants the argument "
-        "in `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs, "
-        "'val/loss' to 'val/loss/dataloader_idx_0'; `self.log(..., add_dataloader_idx=False)`, for loader 0 only, "
-        "keeps the name"
+        "dict, one after the other (CombinedLoader in mode 'sequential')"
     )
 
 

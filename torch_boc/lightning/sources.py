@@ -136,7 +136,8 @@ class LogitSource:
             self.forget()
         binary, dim, misplaced = self.binary, self.dim, ""
         if call is not None:
-            logits, binary, dim = call.logits, binary or call.binary, None if call.binary else 1
+            binary, dim = binary or call.binary, None if call.binary else 1
+            logits = logits if logits.shape == call.logits.shape else call.logits  # such as flattened tokens
         if call is not None and self.target is None:
             target = self._labels(call, batch, loader)
         elif self.target is not None or not callable(self.logits):
@@ -198,7 +199,8 @@ class LogitSource:
         seen = [call.refused or f"{call.loss} of logits {tuple(call.logits.shape)}" for call in self._calls]
         seen += [f"module {name!r} returning {tuple(x.shape)}" for name, x in found.items()]
         names = [*filter(None, self._module_outputs(module))]
-        names = names or [name for name, part in module.named_children() if any(True for _ in part.parameters())]
+        if self._modules and not names:
+            names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
         remedy = repr(names[-1]) if names else "lambda outputs, batch, module: (logits, target)"
         several = "logits of one loss" if len(calls) > 1 else "logits"
         raise TypeError(
