@@ -74,19 +74,17 @@ class Classifier(pl.LightningModule):
         """The model's output on a batch."""
         return self.model(**{name: x for name, x in batch.items() if name != "labels"})
 
-    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Any:
-        """The loss, and the logits for the callback."""
-        output = self(batch)
-        loss = cross_entropy(output.logits, batch["labels"])
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        """The loss."""
+        loss = cross_entropy(self(batch).logits, batch["labels"])
         self.log("train/loss", loss)
-        return {"loss": loss, "logits": output.logits}
+        return loss
 
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> Any:
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Loader 0 has the validation requests; those of loader 1 are out of scope, and their labels mean nothing."""
         output = self(batch)
         if dataloader_idx == 0:
             self.log("val/loss", cross_entropy(output.logits, batch["labels"]), add_dataloader_idx=False)
-        return output
 
     def configure_optimizers(self) -> dict:
         """AdamW with a warm-up and a cosine schedule; the head, whose inputs have length 1, takes a higher rate."""

@@ -68,7 +68,6 @@ def main() -> None:
     pl.seed_everything(42)
     train, validation = loaders(args)
     coherence = BoCCallback(
-        logits="model",  # the submodule that returns the logits
         ood={1: "svhn" if args.known == 10 else "other classes"},
         keys=(*DEFAULT_KEYS, "forced_gap"),
         scores=("msp", "energy", "logit_gap", "gap"),

@@ -62,18 +62,17 @@ class Classifier(pl.LightningModule):
         )
         self.model = RobertaForSequenceClassification(config)
 
-    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Any:
-        """The model's output holds the loss and the logits."""
-        output = self.model(**batch)
-        self.log("train/loss", output.loss)
-        return {"loss": output.loss, "logits": output.logits}
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        """The model computes the loss."""
+        loss: Tensor = self.model(**batch).loss
+        self.log("train/loss", loss)
+        return loss
 
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> Any:
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Loader 0 is AG News; the labels of loader 1, DBPedia, mean nothing here."""
         output = self.model(batch["input_ids"], batch["attention_mask"])
         if dataloader_idx == 0:
             self.log("val/loss", cross_entropy(output.logits, batch["labels"]), add_dataloader_idx=False)
-        return output
 
     def configure_optimizers(self) -> dict:
         """AdamW with a warm-up and a cosine schedule."""

@@ -4,10 +4,8 @@
     python examples/lightning_vit_cifar10.py --data-dir data   # the real thing: an hour or so on a CPU
     python examples/lightning_vit_cifar10.py --data-dir data --resume    # goes on after the last whole epoch
 
-The steps return what the model returns, an output with `.logits`; `BoCCallback()` needs no more than that.
+The module knows nothing of torch_boc: the callback sees the logits that the loss gets.
 """
-
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -48,20 +46,19 @@ class Classifier(pl.LightningModule):
         self.save_hyperparameters()
         self.model = compact_vit(size, width, depth)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
-        """The model's output holds the loss and the logits."""
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The model computes the loss."""
         images, labels = batch
-        output = self.model(images, labels=labels)
-        self.log("train/loss", output.loss)
-        return {"loss": output.loss, "logits": output.logits}
+        loss: Tensor = self.model(images, labels=labels).loss
+        self.log("train/loss", loss)
+        return loss
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> Any:
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Loader 0 is CIFAR-10; the labels of loader 1, SVHN, mean nothing here."""
         images, labels = batch
         output = self.model(images)
         if dataloader_idx == 0:
             self.log("val/loss", nn.functional.cross_entropy(output.logits, labels), add_dataloader_idx=False)
-        return output
 
     def configure_optimizers(self) -> dict:
         """AdamW with a warm-up and a cosine schedule."""

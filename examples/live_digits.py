@@ -68,7 +68,7 @@ with Progress() as bar:
             bar.advance(task)
 
         options = {"keys": ("accuracy", "gap", "forced_gap"), "scores": ("gap",), "max_error": 0.05}
-        callback = BoCCallback(page=True, logits="model", ood={1: "unseen"}, **options)
+        callback = BoCCallback(page=True, ood={1: "unseen"}, **options)
         callbacks, folder = [callback, pl.callbacks.LambdaCallback(on_train_epoch_end=show)], args.out / name
         where = {"accelerator": "cpu", "default_root_dir": folder}
         trainer = pl.Trainer(max_epochs=args.epochs, callbacks=callbacks, **where, **QUIET)

@@ -24,7 +24,13 @@ STEPS = {"train": "training_step", "val": "validation_step", "test": "test_step"
 
 
 class BoCCallback(Callback):
-    """Logs the probe over the validation and test sets, as `val/boc/gap` and so on, from the logits of the steps.
+    """Logs calibration and coherence over the validation and test sets, as `val/boc/nll`, `val/boc/gap` and so on.
+
+    The module stays unchanged: logits and targets are those that the step's `cross_entropy`, `nll_loss` or
+    `binary_cross_entropy_with_logits` gets (`torch_boc.data.capture_losses`). If the step returns logits, or if you
+    name a submodule, these are used, with the target, class axis and `ignore_index` of their loss. A step without such
+    a loss is served by the one module called in it whose output fits the target. The log says once in a run where the
+    logits are from.
 
     The model does not run again, no logits are kept, and the host does not wait for the device in a batch. The values
     are those of all processes together. The values of further loaders are logged under the name of the loader
@@ -36,12 +42,10 @@ class BoCCallback(Callback):
     confidences are below 1 / (1 + √(C - 1)), a rising gap means rising confidence; after that a falling gap does, and a
     network that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
 
-    A batch that cannot be read, or whose target does not fit the logits, does not end the training. The callback warns
-    once in a run for each kind of problem, leaves the batch out, and logs how many it has left out as
-    `val/boc/skipped_batches`. If the values of a loader cannot be relied on, they are NaN. If a target is not a class,
-    the keys about targets are. If no batch has a target, the callback says once which keys are not logged. Mistakes
-    that are seen before training begins are always errors: unknown arguments, unknown names of submodules, and `ood`
-    loaders that `fit` does not have.
+    If a loader gives no logits at all, the sanity check, or the first validation without one, raises an error that says
+    what was seen and what to write. Later the callback never interrupts training: a batch that cannot be read is
+    skipped, with one warning in a run for each kind of problem, and counted in `val/boc/skipped_batches`. A target that
+    does not fit costs only the values that need one. Values that cannot be relied on are NaN.
 
     With `conformal_test`, a conformal test is calibrated on the first validation loader in each epoch, which must hold
     in-distribution samples that the network was not trained on. `val/boc/svhn/flagged` is the share of another loader
@@ -64,21 +68,22 @@ class BoCCallback(Callback):
     the name. What this callback logs is not renamed.
 
     Args:
-        logits: where they come from. None: what the step returns (the logits, or an object in which
-            `torch_boc.data.find_logits` finds them). A name such as "model.classifier": what that submodule returns,
-            which must be called once in a step. A function of (outputs, batch, pl_module): it returns logits and
-            targets; the targets may be None.
-        dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer. By default the
-            second of (N, C); with more axes, the shape of the target says where it is.
-        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
-            Its targets are 0 and 1 of any dtype. The gap of two classes is always 0; confidence, `nll` and AUROC are
-            not.
+        logits: None to find them, as above. A name such as "model.classifier": what that submodule returns, which must
+            be called once in a step. A function of (outputs, batch, pl_module): it returns logits and targets; the
+            targets may be None.
+        target: None to find it. A key or an index of the batch, or a function of (outputs, batch, pl_module).
+        dim: the class axis of logits that are not those of a loss; 1 as in cross_entropy, -1 for the tokens of a
+            transformer. By default the second of (N, C); with more axes, the shape of the target says where it is.
+        num_classes: the number of classes, if others are to be refused, such as embeddings.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z), as
+            `binary_cross_entropy_with_logits` says by itself. The gap of two classes is always 0; confidence, `nll` and
+            AUROC are not.
         causal: whether each position of logits of shape (N, T, C) predicts the label of the next position. By default
-            causal language models of transformers do so, whose labels are those of the batch, and others do not.
-        keys: what to log, among the keys of `BoCMetric`. Keys about targets need targets in
-            the step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
-            ground_truth. By default the keys below, the first three where there are targets.
+            the loss says so; without one, causal language models of transformers do so.
+        keys: what to log, among the keys of `BoCMetric`. By default the keys below, the first three where there are
+            targets.
         prefix: what follows `val/`, `test/` and `train/` in the names. Each callback of a Trainer needs one of its own.
+        prog_bar: which of the keys the progress bar shows, too.
         ood: the out-of-distribution loaders, which are compared with loader 0: their names by
             index, as {1: "svhn"}, or by key if the loaders come as a dict, as {"svhn_test": "svhn"}. Each adds its keys
             that need no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in
@@ -96,7 +101,7 @@ class BoCCallback(Callback):
             self-contained page, named after `prefix`. W&B and MLflow loggers get it as an artifact. Checkpoints keep
             its history, so a resumed run continues it.
         on_error: "warn" to go on after a problem, as above; "raise" to stop with the error.
-        ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
+        ignore_index: samples with this target do not count; None counts all. "loss" takes that of the loss, or -100.
         conformal_test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your
             own, whose held-out samples are not used.
         max_error: the largest error rate among accepted predictions; None for no acceptance.
@@ -106,11 +111,12 @@ class BoCCallback(Callback):
         validate_args: as for `BoCMetric`.
 
     Attributes:
+        results: the values of the last validation or test, by the names that are logged.
         conformal_test: the test of the last validation epoch; it is not calibrated before the first, nor if that
             failed. None without a test.
         acceptance: that of the last validation epoch, or None.
 
-    >>> callback = BoCCallback(logits="model.fc", ood={1: "svhn"})  # for Trainer(callbacks=[callback])
+    >>> callback = BoCCallback(ood={1: "svhn"})  # for Trainer(callbacks=[callback])
     >>> callback.keys
     ('accuracy', 'ece', 'nll', 'confidence', 'dominance', 'gap', 'free_gap')
     """
