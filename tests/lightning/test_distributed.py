@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from tests.inference.cases import rows_of
 from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of
+from tests.lightning.test_styles import COMMONEST, X, Y, assert_values, network, reference
 from tests.lightning.two_processes import FAR, KNOWN, NEAR, SHARES
 from torch_boc import BoCSeparation, ConformalTest
 
@@ -25,7 +26,7 @@ def run(tmp_path_factory):
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.lightning.two_processes", str(folder)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder, done.stderr
 
@@ -112,6 +113,15 @@ def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
     assert drawn == {f"val-boc-{tag}-step000000.png" for tag in ("coherence", "near-coherence", "near-separation")}
     assert run[1].count("BoCCallback goes on without a batch of val, loader 0") == 1
     assert run[1].count("without val, loader 2 'far': ValueError: expected logits or log-probabilities") == 1
+
+
+def test_bare_callbacks(run):
+    want = reference(network()(X), Y)
+    for number in range(len(COMMONEST)):
+        found, _ = logged(run[0], f"style{number}")
+        assert_values(found, "val/boc/", want)
+    for rank in (0, 1):  # both raise, so that none waits for the other
+        assert "returned nothing\nseen: no loss" in (run[0] / f"error-{rank}.txt").read_text()
 
 
 def test_training(run):

