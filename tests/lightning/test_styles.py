@@ -1,5 +1,6 @@
 """The bare callback in the ways that people write steps and batches: the numbers are those of plain formulas."""
 
+import warnings
 from collections import namedtuple
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+import torch_boc
 from tests.lightning.cases import LIBRARIES, QUIET, trainer
+from torch_boc.data import capture_losses
 from torch_boc.lightning import BoCCallback
 
 pytestmark = QUIET
@@ -372,6 +375,100 @@ def test_mixed_precision(style, tmp_path):
     run.validate(module, batches(), verbose=False)
     assert seen[0].dtype == torch.bfloat16
     assert_values(run.callback_metrics, "val/boc/", reference(torch.cat(seen), Y))
+
+
+class TestBinary:
+    @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+    @pytest.mark.parametrize("returned", [False, True])
+    def test_single_logits_need_no_argument(self, shape, returned, tmp_path):
+        def step(module, batch):
+            z = module(batch[0]).reshape(shape)
+            loss = functional.binary_cross_entropy_with_logits(z, (batch[1] > 2).float().reshape(shape))
+            return z if returned else module.log("loss", loss)
+
+        run = run_of(tmp_path)
+        run.validate(Module(step, network(1)), batches(), verbose=False)
+        z = network(1)(X)
+        want = reference(torch.cat([torch.zeros_like(z), z], 1), (Y > 2).long())
+        assert_values(run.callback_metrics, "val/boc/", want)
+
+
+@pytest.mark.parametrize("way", ["LBFGS", "manual", "accumulated"])
+def test_the_last_call_of_a_training_step_counts(way, tmp_path):
+    module = Module(STYLES["returns the loss"])
+    calls = []
+    module.model.register_forward_hook(lambda _, args, output: calls.append(output.detach().clone()))
+    if way == "LBFGS":
+        module.configure_optimizers = lambda: torch.optim.LBFGS(module.parameters(), max_iter=3)
+    elif way == "manual":
+        module.automatic_optimization = False
+        step = module.training_step
+        module.training_step = lambda batch, batch_idx: module.manual_backward(step(batch, batch_idx))
+    options = {"limit_val_batches": 0, "accumulate_grad_batches": 2 if way == "accumulated" else 1}
+    run = trainer(lightning, tmp_path, BoCCallback(every_n_train_steps=1), **options)
+    run.fit(module, batches(), batches())
+    assert_values(run.callback_metrics, "train/boc/", reference(calls[-1], Y[32:]))
+
+
+def test_targets_of_the_batch_in_order_are_no_contrastive_loss(tmp_path):
+    """As many classes as samples, with targets 0 to 4: those of the batch name classes."""
+    ordered = torch.arange(CLASSES)
+    run = run_of(tmp_path)
+    run.validate(Module(logged), DataLoader(list(zip(X, ordered, strict=False)), batch_size=CLASSES), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X[:CLASSES]), ordered))
+
+
+def test_classes_results_and_progress_bar(tmp_path, caplog):
+    callback = BoCCallback(num_classes=CLASSES, prog_bar=("nll",))
+    run = trainer(lightning, tmp_path, callback)
+    with caplog.at_level("INFO"):
+        run.fit(Module(logged), batches(), batches())
+    assert [x.message for x in caplog.records if "BoCCallback" in x.message] == [
+        "BoCCallback: the logits are from cross_entropy"
+    ]
+    assert callback.results["val/boc/nll"] == pytest.approx(reference(network()(X), Y)["nll"], rel=1e-5)
+    assert "val/boc/nll" in run.progress_bar_metrics
+    assert "val/boc/gap" not in run.progress_bar_metrics
+    run.test(run.lightning_module, batches(), verbose=False)
+    assert {key.split("/")[0] for key in callback.results} == {"test"}
+    embeddings = Module(lambda module, batch: {"logits": module.model[:2](batch[0])})
+    with pytest.raises(TypeError, match=r"expected logits with 5 classes, got 16"):
+        trainer(lightning, tmp_path, BoCCallback(num_classes=CLASSES)).validate(embeddings, batches())
+    with pytest.raises(ValueError, match="expected prog_bar as a list of names among accuracy"):
+        BoCCallback(prog_bar=("samples",))
+
+
+def test_strategies_and_losses_of_others_stay_as_they_are(library, tmp_path):
+    """After errors in a step, with two callbacks, and with a mode of somebody else around."""
+    callbacks = BoCCallback(), BoCCallback(prefix="other", logits="model")
+    run = trainer(library, tmp_path, *callbacks)
+    module = module_class(library)(lambda module, batch: 1 / 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            run.validate(module, batches(), verbose=False)
+        assert torch.overrides._get_current_function_mode() is None
+    module.step = logged
+    with capture_losses() as losses:
+        run.validate(module, batches(), verbose=False)
+    assert len(losses.calls) == 3
+    assert run.callback_metrics["val/other/nll"] == run.callback_metrics["val/boc/nll"]
+    assert not {"training_step", "validation_step", "test_step"} & {*vars(run.strategy)}
+    assert not module.model._forward_hooks
+
+
+def test_the_same_warning_comes_in_every_run(tmp_path):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            run_of(tmp_path).validate(Module(STYLES["mixup"]), batches(), verbose=False)
+    assert sum("no batch has a target" in str(x.message) for x in said) == 2
+
+
+def test_logits_are_checked_once_in_a_batch(tmp_path, monkeypatch):
+    checks, check = [], torch_boc.functional.checks.check_logits
+    monkeypatch.setattr("torch_boc.functional.checks.check_logits", lambda *args: checks.append(1) or check(*args))
+    run_of(tmp_path).validate(Module(logged), batches(), verbose=False)
+    assert len(checks) == 3
 
 
 def test_architectures(tmp_path):

@@ -61,7 +61,9 @@ class Problems:
         kind = re.sub(r"\d+", "#", text)  # batches differ in size
         if kind not in self.kinds:
             self.kinds.add(kind)
-            warnings.warn(f"{self.who} goes on without {text}. This is said once{self.more}", stacklevel=5)
+            # Without a registry Python does not hide the text in the next run.
+            text = f"{self.who} goes on without {text}. This is said once{self.more}"
+            warnings.warn_explicit(text, UserWarning, self.who, 0)
 
     @contextmanager
     def tolerated(self, what: str) -> Iterator[None]:
