@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from tests.inference.cases import rows_of
 from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of
-from tests.lightning.test_styles import COMMONEST, X, Y, assert_values, network, reference
+from tests.lightning.test_styles import SHARED_STYLES, X, Y, assert_values, network, reference
 from tests.lightning.two_processes import FAR, KNOWN, NEAR, SHARES
 from torch_boc import BoCSeparation, ConformalTest
 
@@ -117,7 +117,7 @@ def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
 
 def test_bare_callbacks(run):
     want = reference(network()(X), Y)
-    for number in range(len(COMMONEST)):
+    for number in range(len(SHARED_STYLES)):
         found, _ = logged(run[0], f"style{number}")
         assert_values(found, "val/boc/", want)
     for rank in (0, 1):  # both raise, so that none waits for the other

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from tests.lightning.cases import LIBRARIES, classifier, loader, points
 from tests.lightning.cases import trainer as one_process
-from tests.lightning.test_styles import COMMONEST, STYLES, Module, X, Y
+from tests.lightning.test_styles import SHARED_STYLES, STYLES, Module, X, Y
 from torch_boc import ConformalTest
 from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 
@@ -101,14 +101,16 @@ def fit(folder: Path, module: Any) -> None:
 def validate_styles(folder: Path) -> None:
     """The bare callback with the commonest steps, and its error where a step tells nothing."""
     data = TensorDataset(X, Y)
-    for number, style in enumerate(COMMONEST):
+    for number, style in enumerate(SHARED_STYLES):
         run = trainer(folder, BoCCallback(), use_distributed_sampler=False)
         places = (range(30), range(30, 37))[run.global_rank]
         run.validate(Module(STYLES[style]), DataLoader(Subset(data, places), batch_size=8), verbose=False)
         save(folder, f"style{number}", run)
     run = trainer(folder, BoCCallback(), use_distributed_sampler=False)
     silent = Module(lambda module, batch: None)
-    silent.validation_step = lambda batch, batch_idx: None if run.global_rank else STYLES[COMMONEST[0]](silent, batch)
+    silent.validation_step = lambda batch, batch_idx: (
+        None if run.global_rank else STYLES[SHARED_STYLES[0]](silent, batch)
+    )
     run.validate(silent, loader(data), verbose=False)  # the first process alone finds logits
     try:
         trainer(folder, BoCCallback()).fit(Module(lambda module, batch: None), loader(data), loader(data))

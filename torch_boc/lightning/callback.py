@@ -326,7 +326,8 @@ class BoCCallback(Callback):
         loaders[place].add(self._source, outputs, batch, module, loaders[0].metric.num_classes)
         if not self._told and loaders[place].origin:
             self._told = True
-            say_info(f"{type(self).__name__}: the logits are from {loaders[place].origin}")
+            classes = loaders[place].metric.num_classes
+            say_info(f"{type(self).__name__}: the logits of {classes} classes are from {loaders[place].origin}")
 
     def _log(self, stage: str, module: Any, **how: bool) -> dict[str, float]:
         values = self._loops[stage].compute(self.keys, if_labelled=self._if_labelled)
