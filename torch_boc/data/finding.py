@@ -160,24 +160,18 @@ def find_target(
         binary: for single logits: targets may have any dtype, and an axis of size 1 for the class.
     """
     groups = [named_targets(x) for x in map(fields, (outputs, batch))]
-    groups += [{f"[{place}]": x for place, x in enumerate(batch) if place}] if isinstance(batch, tuple | list) else []
+    groups += [{"[1]": batch[1]}] if isinstance(batch, tuple | list) and len(batch) == 2 else []
     for found in groups:
-        tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
         fitting, wrong = dict[str, Tensor](), []
-        for name, x in tensors.items():
+        for name, x in found.items():
             try:
-                fitting[name] = fit_target(x, logits, name, dim=dim, binary=binary)
+                fitting |= {name: fit_target(x, logits, name, dim=dim, binary=binary)} if isinstance(x, Tensor) else {}
             except ValueError as error:
                 wrong.append(str(error))
-        if "[2]" in found:  # it is no pair
-            if fitting:
-                kind, places = f"a {type(batch).__name__} of {len(batch)}", " or ".join(fitting)
-                got = f"{kind}, in which {places} may be the target"
-                raise ValueError(f"expected a batch (x, target) or a mapping, got {got}")
-        elif fitting:
+        if fitting:
             target: Tensor = _only(fitting)
             return target
-        elif wrong:
+        if wrong:
             raise ValueError(wrong[0])
     return None
 

@@ -78,8 +78,6 @@ class BoCCallback(Callback):
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z), as
             `binary_cross_entropy_with_logits` says by itself. The gap of two classes is always 0; confidence, `nll` and
             AUROC are not.
-        causal: whether each position of logits of shape (N, T, C) predicts the label of the next position. By default
-            the loss says so; without one, causal language models of transformers do so.
         keys: what to log, among the keys of `BoCMetric`. By default the keys below, the first three where there are
             targets.
         prefix: what follows `val/`, `test/` and `train/` in the names. Each callback of a Trainer needs one of its own.
@@ -129,7 +127,6 @@ class BoCCallback(Callback):
         dim: int | None = None,
         num_classes: int | None = None,
         binary: bool = False,
-        causal: bool | None = None,
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
         prog_bar: Sequence[str] = (),
@@ -165,15 +162,18 @@ class BoCCallback(Callback):
         if plot_every_n_epochs is not None:
             new_axes(1, None)  # if matplotlib is missing, the error comes now and not at the end of an epoch
         self._if_labelled = keys is None
-        how: dict[str, Any] = {"ignore_index": ignore_index, "binary": binary, "causal": causal}
-        self._source = LogitSource(logits, target, dim, num_classes=num_classes, **how)
+        self._source = LogitSource(
+            logits, target, dim, ignore_index=ignore_index, binary=binary, num_classes=num_classes
+        )
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
         problems = Problems(on_error, "BoCCallback", "; on_error='raise' stops with the error")
         if max_error is not None:
             check_share("max_error", max_error)
         if not isinstance(conformal_test, bool | ConformalTest | None):
-            got = type(conformal_test).__name__
-            raise TypeError(f"expected conformal_test as True, False or a torch_boc.ConformalTest, got {got}")
+            raise TypeError(
+                "expected conformal_test as True, False or a torch_boc.ConformalTest, "
+                f"got {type(conformal_test).__name__}"
+            )
         blank = ConformalTest() if conformal_test is True else conformal_test.clone() if conformal_test else None
         if blank is not None:
             check_share("alpha", alpha)

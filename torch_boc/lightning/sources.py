@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ..data.finding import describe, fields, find_logits, find_submodule, find_target, fit_target
 from ..data.losses import LossCall, capture_losses, same_memory
 from ..functional.checks import as_binary, class_axis
-from ..functional.tokens import next_labels, predicts_next
+from ..functional.tokens import predicts_next
 from ..metrics.hook import Hook
 from .step import ModuleCalls
 
@@ -50,7 +50,6 @@ class LogitSource:
         dim: the class axis of logits that are not those of a loss; by default the target's shape tells it.
         ignore_index: "loss" for that of the loss, or -100.
         binary: whether each sample has a single logit z, which stands for the logits (0, z) of two classes.
-        causal: whether each position of (N, T, C) predicts the next label; by default the loss or the model says so.
         num_classes: how many classes the logits of a module must have; None for any number.
 
     >>> source = LogitSource()
@@ -67,14 +66,14 @@ class LogitSource:
         *,
         ignore_index: int | str | None = "loss",
         binary: bool = False,
-        causal: bool | None = None,
         num_classes: int | None = None,
     ) -> None:
         if not (logits is None or isinstance(logits, str) or callable(logits)):
-            got = type(logits).__name__
-            raise TypeError(f"expected logits as None, a submodule's name or a function of 3 arguments, got {got}")
+            raise TypeError(
+                f"expected logits as None, a submodule's name or a function of 3 arguments, got {type(logits).__name__}"
+            )
         self.logits, self.target, self.dim, self.ignore_index = logits, target, dim, ignore_index
-        self.binary, self.causal, self.num_classes = binary, causal, num_classes
+        self.binary, self.num_classes = binary, num_classes
         self._handle: RemovableHandle | None = None
         self.detach()
 
@@ -150,8 +149,9 @@ class LogitSource:
             rows, target = as_binary(logits, target, dim=dim)
         else:
             rows = logits.movedim(class_axis(logits, target) if dim is None else dim, -1) if logits.ndim else logits
-        if call is None and target is not None and rows.ndim == 3 and self._predicts_next(rows, target, batch, module):
-            rows, target = rows[:, :-1], next_labels(target)[:, :-1]
+        found = call is None and target is not None and self.target is None and not callable(self.logits)
+        if found and rows.ndim == 3 and any(predicts_next(part, rows.shape[-1]) for part in module.modules()):
+            target, misplaced = None, "expected the loss of a causal language model, which shifts the labels, got none"
         samples = _num_samples(batch)
         if call is not None and rows.ndim == 2 and 0 < samples < len(rows) and len(rows) % samples == 0:
             rows = rows.unflatten(0, (samples, -1))  # the tokens of a sample stay together
@@ -246,7 +246,7 @@ class LogitSource:
             target = self.target(outputs, batch, module)
         else:
             try:
-                target = (batch if isinstance(self.target, int) else fields(outputs) | fields(batch))[self.target]
+                target = (batch if isinstance(self.target, int) else fields(batch) | fields(outputs))[self.target]
             except (LookupError, TypeError):
                 raise ValueError(f"expected a target {self.target!r}, got {describe(batch)}") from None
         return None if target is None else fit_target(target, logits, dim=dim, binary=binary)
@@ -272,20 +272,6 @@ class LogitSource:
                 )
         self._one_hot.setdefault(loader, False)
         return target
-
-    def _predicts_next(self, rows: Tensor, target: Tensor, batch: Any, module: Any) -> bool:
-        """Whether the label of a position is that of the next one: transformers' causal models shift it."""
-        if self.causal is not None or callable(self.logits) or not isinstance(module, nn.Module):
-            return bool(self.causal)
-        answers = (predicts_next(part, rows.shape[-1]) for part in module.modules())
-        if not next((answer for answer in answers if answer is not None), False):
-            return False
-        if not any(x is target for x in _tensors(batch)):
-            raise ValueError(
-                "expected causal=True if each position predicts the label of the next one, or causal=False if the step "
-                "has shifted the labels, got neither, and targets that are not those of the batch"
-            )
-        return True
 
 
 def _call_of(logits: Tensor, calls: list[LossCall]) -> LossCall | None:
