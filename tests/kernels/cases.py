@@ -91,6 +91,8 @@ CASES = [
     Case(2, 17003, kind="sharp", view="shifted"),
     Case(4, 4100, WIDE),
 ]
+# Classes first, and many of them: minutes in the interpreter.
+LONG_CASES = [Case(16, 16385, view="across"), Case(16, 131072, kind="flat", view="across")]
 
 
 def agree(path: str, case: Case, device: str = "cpu") -> None:

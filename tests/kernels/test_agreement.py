@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.kernels.cases import CASES, INTERPRETED, agree, needs_native
+from tests.kernels.cases import CASES, INTERPRETED, LONG_CASES, agree, needs_native
 from torch_boc.kernels.cpu import library
 
 over_cases = pytest.mark.parametrize("case", CASES, ids=str)
+over_all_cases = pytest.mark.parametrize("case", CASES + LONG_CASES, ids=str)
 
 
 @needs_native
-@over_cases
+@over_all_cases
 def test_native(case):
     agree("native", case)
 
@@ -29,7 +30,7 @@ def test_triton(case):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@over_cases
+@over_all_cases
 def test_gpu(case):
     agree("triton", case, "cuda")
 

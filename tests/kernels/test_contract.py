@@ -40,6 +40,9 @@ def test_a_number_that_no_kernel_knows_is_computed_by_torch(path, monkeypatch):
         ("QUANTITIES", {"prediction": "index", "odds": "real"}, "expected 'columns prediction:index odds:real', got"),
         ("GAP_BINS", 1201, "expected 'gap_histogram 1201 -12 50', got 'gap_histogram 601 -12 50'"),
         ("ALL_SUMS", (*contract.ALL_SUMS, "entropy"), "expected 'sums .* entropy', got"),
+        ("PULLS", contract.PULLS[::-1], "expected 'pulls on_margin .*', got 'pulls prediction .*'"),
+        ("SAMPLES", contract.SAMPLES[1:], "expected 'samples counted .*', got 'samples target counted .*'"),
+        ("TEMPERATURE", 5.0, "expected 'scores 5 0.1 100 2 10 5 200', got 'scores 4 0.1 100 2 10 5 200'"),
     ],
 )
 def test_a_library_of_another_table_is_refused(name, value, message, monkeypatch):

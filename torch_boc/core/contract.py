@@ -29,6 +29,15 @@ OF_A_CLASS = frozenset({"distance", "lost", "ahead"})
 # Numbers that need a search for the largest logits, or exponentials of their own: Triton leaves them to torch.
 NOT_BY_TRITON = frozenset({"tempered_loss", "top_margin", "gen"})
 
+# What the gradient of the sums is given, what the tally is given of each sample, and the order of both.
+PULLS = ("prediction", "top", "odds", "mass", *(f"on_{name}" for name in SUMS[1:]))
+SAMPLES = ("target", "counted", *COINS, "distance")
+
+# Of the scores: the temperature of `tempered_loss`; the power in `gen`, and how many probabilities it is over; and the
+# rivals of `top_margin`: half of the classes up to 10, and a fifth of many classes up to 200.
+TEMPERATURE, EXPONENT, LARGEST = 4.0, 0.1, 100
+NEAREST = ((2, 10), (5, 200))
+
 # The histogram of the gap: the first bin is for all gaps below 1e-12, then come 50 bins per decade up to 1.
 LOWEST_DECADE = -12
 BINS_PER_DECADE = 50
@@ -122,5 +131,9 @@ def described() -> str:
         "gap_histogram": [f"{GAP_BINS}", f"{LOWEST_DECADE}", f"{BINS_PER_DECADE}"],
         "bin_counts": BinCounts._fields,
         "bin_sums": BinSums._fields,
+        "pulls": PULLS,
+        "samples": SAMPLES,
+        "states": Tally._fields,
+        "scores": [f"{x:g}" for x in (TEMPERATURE, EXPONENT, LARGEST, *NEAREST[0], *NEAREST[1])],
     }
     return "".join(f"{name} {' '.join(entries)}\n" for name, entries in parts.items())

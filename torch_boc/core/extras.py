@@ -16,13 +16,11 @@ import torch
 from torch import Tensor
 
 from .blocks import computed_again
+from .contract import EXPONENT, LARGEST, NEAREST, TEMPERATURE
 from .precision import is_plain, widen
 from .top import find_top
 
 EXTRAS = ("log_odds", "tempered_loss", "top_margin", "gen")
-TEMPERATURE = 4.0
-EXPONENT = 0.1
-LARGEST = 100
 
 
 def nearest_rivals(num_classes: int) -> int:
@@ -32,7 +30,7 @@ def nearest_rivals(num_classes: int) -> int:
     fifth is what others take.
     """
     # These functions do not ask a compiler that does not know the number of classes which of the numbers is larger.
-    few, many = torch.sym_min(num_classes // 2, 10), torch.sym_min(num_classes // 5, 200)
+    few, many = (torch.sym_min(num_classes // share, most) for share, most in NEAREST)
     return cast(int, torch.sym_max(few, many))
 
 

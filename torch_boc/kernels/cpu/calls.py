@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.columns import dtypes_of
-from ...core.contract import LOGITS, QUANTITIES, Labels, Tally
+from ...core.contract import LOGITS, PULLS, QUANTITIES, SAMPLES, Labels, Tally
 from ...core.tails import continued_steps
 from ..triton.layout import join
 from .library import library, threads
@@ -28,8 +28,8 @@ MOST_TRIALS = 1000
 
 _PLACES = {name: place for place, name in enumerate(QUANTITIES)}
 _Columns = ctypes.c_void_p * len(QUANTITIES)
-_Sums = ctypes.c_void_p * 11
-_Samples = ctypes.c_void_p * 8
+_Pulls = ctypes.c_void_p * len(PULLS)
+_Samples = ctypes.c_void_p * len(SAMPLES)
 _States = ctypes.c_void_p * len(Tally._fields)
 
 
@@ -54,7 +54,7 @@ def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | No
     """Fill the gradient of the logits; `sums` are prediction, top, odds and mass."""
     logits, described = _described(logits if logits.stride(-1) == 1 else logits.contiguous())
     vectors = [None if x is None else x.contiguous() for x in (*sums, *grads)]
-    places = _Sums(*[None if x is None else x.data_ptr() for x in vectors])
+    places = _Pulls(*[None if x is None else x.data_ptr() for x in vectors])
     library().boc_gradient(*described, places, out.data_ptr())
 
 

@@ -18,6 +18,21 @@
 #define BOC_LOWEST_DECADE -12
 #define BOC_BINS_PER_DECADE 50
 
+// What boc_gradient is given, what boc_tally is given of each sample, and the tensors of a tally.
+#define BOC_PULLS(X)                                                                                                   \
+    X(prediction) X(top) X(odds) X(mass) X(on_top) X(on_odds) X(on_squares) X(on_mass) X(on_mass_squares)              \
+    X(on_surprise) X(on_margin)
+#define BOC_SAMPLES(X) X(target) X(counted) X(prediction) X(odds) X(loss) X(concentration) X(free_gap) X(distance)
+#define BOC_STATES(X) X(counts) X(sums) X(gap_histogram) X(bin_counts) X(bin_sums)
+// Of the scores: a temperature, a power and how many probabilities it is of, and the nearest rivals; core/contract.py.
+#define BOC_TEMPERATURE 4
+#define BOC_EXPONENT 0.1
+#define BOC_LARGEST 100
+#define BOC_FEW_SHARE 2
+#define BOC_FEW 10
+#define BOC_MANY_SHARE 5
+#define BOC_MANY 200
+
 #define BOC_NAME(name, ...) name,
 #define BOC_PLACES(space, NAMES)                                                                                       \
     namespace space {                                                                                                  \
@@ -29,3 +44,6 @@ BOC_PLACES(count, BOC_COUNTS)
 BOC_PLACES(sum, BOC_SUMS)
 BOC_PLACES(bin_count, BOC_BIN_COUNTS)
 BOC_PLACES(bin_sum, BOC_BIN_SUMS)
+BOC_PLACES(pull, BOC_PULLS)
+BOC_PLACES(sample, BOC_SAMPLES)
+BOC_PLACES(state, BOC_STATES)

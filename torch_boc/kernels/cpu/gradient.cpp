@@ -6,10 +6,7 @@
 // What the concentration asks of a row: nothing, or the gradients of R and Q, of R and Q below 2^-100, or of S and T.
 enum Kind { SUMS, PLAIN, SHARP, FLAT };
 
-// What is given for all rows: some of the sums, and the gradients of the sums, of which any may be null.
-enum Given { PREDICTION, TOP, ODDS, MASS, ON_TOP, ON_ODDS, ON_SQUARES, ON_MASS, ON_MASS_SQUARES, ON_SURPRISE, ON_MARGIN };
-
-// The same of one row, as its classes need it.
+// What is given for one row, as its classes need it.
 template <typename Of> struct Pulls {
     typedef typename Of::Real Real;
     typedef typename Of::Vector Vector;
@@ -21,19 +18,19 @@ template <typename Of> struct Pulls {
     Pulls(const void **given, int64_t i, int64_t classes) {
         auto real = [&](int k) { return given[k] ? static_cast<const Real *>(given[k])[i] : Real(0); };
         auto wide = [&](int k) { return given[k] ? static_cast<const double *>(given[k])[i] : 0.0; };
-        best = real(TOP), place = static_cast<const int64_t *>(given[PREDICTION])[i];
-        top = real(ON_TOP);
-        odds = real(ON_ODDS) + (best - best);  // NaN where the top is infinite: such a row has no gradient
-        squares = Real(wide(ON_SQUARES) * 0x1p-100);
-        surprise = real(ON_SURPRISE), margin = real(ON_MARGIN);
-        const double sum = wide(MASS);
+        best = real(pull::top), place = static_cast<const int64_t *>(given[pull::prediction])[i];
+        top = real(pull::on_top);
+        odds = real(pull::on_odds) + (best - best);  // NaN where the top is infinite: such a row has no gradient
+        squares = Real(wide(pull::on_squares) * 0x1p-100);
+        surprise = real(pull::on_surprise), margin = real(pull::on_margin);
+        const double sum = wide(pull::mass);
         // No odds, or no leads: nothing to share.
-        if (!(given[ON_MASS] || given[ON_MASS_SQUARES]) || sum < 0x1p-1022) return;
+        if (!(given[pull::on_mass] || given[pull::on_mass_squares]) || sum < 0x1p-1022) return;
         // In float64: each of the gradients may be very large.
-        mass = Real(wide(ON_MASS) * sum), mass_squares = Real(wide(ON_MASS_SQUARES) * sum * sum);
-        if (real(ODDS) > Real(double(classes - 1) * 0.5)) {
+        mass = Real(wide(pull::on_mass) * sum), mass_squares = Real(wide(pull::on_mass_squares) * sum * sum);
+        if (real(pull::odds) > Real(double(classes - 1) * 0.5)) {
             kind = FLAT, unit = Real(1.0 / sum);
-        } else if (sizeof(Real) == 4 && real(ODDS) < Real(0x1p-100)) {
+        } else if (sizeof(Real) == 4 && real(pull::odds) < Real(0x1p-100)) {
             // u over the mass is exp(below - log mass), with the logarithm in two parts.
             const double whole = log(sum);
             kind = SHARP, log_mass = Real(whole), unit = Real(0x1p-100 * (1.0 - (whole - log_mass)));
@@ -121,10 +118,10 @@ static void some_rows(const Logits &logits, const void **given, void *out, int64
     }
 }
 
-// The classes lie side by side, and so do those of the gradient, row after row. `given` is in the order of Given.
+// The classes lie side by side, and so do those of the gradient, row after row. `given` is in the order of BOC_PULLS; any gradient may be null.
 BOC_EXPORT int32_t boc_gradient(BOC_LOGITS, const void **given, void *out) {
     BOC_DESCRIBED;
-    const bool extras = given[ON_SURPRISE] || given[ON_MARGIN];
+    const bool extras = given[pull::on_surprise] || given[pull::on_margin];
     auto *some = with_type(logits.dtype, [&](auto logit) {
         return extras ? some_rows<decltype(logit), true> : some_rows<decltype(logit), false>;
     });

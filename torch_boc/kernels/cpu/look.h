@@ -6,8 +6,8 @@
 #include "logits.h"
 
 constexpr int ROWS = 64;                        // of a block
-constexpr int64_t LARGEST = 100;                // probabilities of the generalized entropy
-constexpr double COOL = 0.25, EXPONENT = 0.1;   // 1 / T, and the power of p (1 - p)
+constexpr int64_t LARGEST = BOC_LARGEST;        // probabilities of the generalized entropy
+constexpr double COOL = 1.0 / BOC_TEMPERATURE, EXPONENT = BOC_EXPONENT;
 constexpr double FLAT = 0.5, SHARP = 0x1p-100;  // see core/rows.py
 
 // Which numbers are asked for, one bit each; some need another look at a row.
@@ -26,7 +26,8 @@ struct alignas(64) Block {
 };
 
 static inline int64_t nearest_rivals(int64_t classes) {
-    const int64_t few = classes / 2 < 10 ? classes / 2 : 10, many = classes / 5 < 200 ? classes / 5 : 200;
+    auto share = [classes](int64_t of, int64_t most) { return classes / of < most ? classes / of : most; };
+    const int64_t few = share(BOC_FEW_SHARE, BOC_FEW), many = share(BOC_MANY_SHARE, BOC_MANY);
     return few > many ? few : many;
 }
 
@@ -56,14 +57,15 @@ template <typename Of, bool ACROSS, typename Sweep> struct Look {
     // Odds relative to those of the second largest, and their squares; nothing for the top itself, of which a sharp row
     // has one.
     Pair relative(Vector &second) const {
-        Vector found = Of::all(Of::lowest), sum = {}, squares = {};
+        Vector found = Of::all(Of::lowest);
+        LongSum<Vector> sum, squares;
         sweep(best, [&](Vector below) { found = larger(below < Real(0) ? below : found, found); });
         second = ACROSS ? found : Of::all(largest_of(found));
         sweep(best, [&](Vector below) {
             const Vector part = below < Real(0) ? Of::scaled_exp(below - second) * Of::down : Vector{};
-            sum += part, squares += part * part;
+            sum.add(part), squares.add(part * part);
         });
-        return {joined(sum), joined(squares)};
+        return {joined(sum.total()), joined(squares.total())};
     }
 
     // The sum over the rivals of the chance that the top loses at temperature 4; of equal tops, all but one are rivals.

@@ -137,13 +137,14 @@ BOC_EXPORT int32_t boc_tally_logits(BOC_LOGITS, const int64_t *target, const uin
     });
 }
 
-// Adds samples: target and `counted`, which may be null, prediction, odds, loss, concentration and free gap, and the
-// distance, which is null without a target.
+// Adds samples, given in the order of BOC_SAMPLES: target and `counted` may be null, the distance is without a target.
 BOC_EXPORT int32_t boc_tally(const void **given, int64_t size, int64_t classes, int32_t threads, BOC_TALLY) {
     auto whole = [&](int i) { return static_cast<const int64_t *>(given[i]); };
     auto real = [&](int i) { return static_cast<const double *>(given[i]); };
-    const Samples samples = {double(classes - 1), alpha, bins, {double(trials), half, log_choices}, whole(0),
-                             static_cast<const uint8_t *>(given[1]), whole(2), real(3), real(4), real(5), real(6), real(7)};
+    const Samples samples = {double(classes - 1), alpha, bins, {double(trials), half, log_choices}, whole(sample::target),
+                             static_cast<const uint8_t *>(given[sample::counted]), whole(sample::prediction),
+                             real(sample::odds), real(sample::loss), real(sample::concentration), real(sample::free_gap),
+                             real(sample::distance)};
     threads = useful_threads(size, TAIL, threads);
     return with_partials(bins, threads, states, [&](auto partial) {
         over_rows(size, BLOCK, threads, [&](int64_t first, int64_t last, int32_t thread) {
@@ -205,7 +206,10 @@ BOC_EXPORT const char *boc_sources(void) { return BOC_SOURCES; }
 BOC_EXPORT const char *boc_contract(void) {
     return "logits" BOC_LOGIT_TYPES(BOC_TEXT) "\ncolumns" BOC_COLUMNS(BOC_TYPED) "\ncounts" BOC_COUNTS(BOC_TEXT)
         "\nsums" BOC_SUMS(BOC_TEXT) "\ngap_histogram" BOC_NUMBER(BOC_GAP_BINS) BOC_NUMBER(BOC_LOWEST_DECADE)
-        BOC_NUMBER(BOC_BINS_PER_DECADE) "\nbin_counts" BOC_BIN_COUNTS(BOC_TEXT) "\nbin_sums" BOC_BIN_SUMS(BOC_TEXT) "\n";
+        BOC_NUMBER(BOC_BINS_PER_DECADE) "\nbin_counts" BOC_BIN_COUNTS(BOC_TEXT) "\nbin_sums" BOC_BIN_SUMS(BOC_TEXT)
+        "\npulls" BOC_PULLS(BOC_TEXT) "\nsamples" BOC_SAMPLES(BOC_TEXT) "\nstates" BOC_STATES(BOC_TEXT)
+        "\nscores" BOC_NUMBER(BOC_TEMPERATURE) BOC_NUMBER(BOC_EXPONENT) BOC_NUMBER(BOC_LARGEST) BOC_NUMBER(BOC_FEW_SHARE)
+        BOC_NUMBER(BOC_FEW) BOC_NUMBER(BOC_MANY_SHARE) BOC_NUMBER(BOC_MANY) "\n";
 }
 
 Threads boc_threads = {};

@@ -137,7 +137,16 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *turn
         best = larger(z, best);
     }
     Sums<Logit, MORE> sums;
-    for (int64_t j = 0; j < classes; j++) sums.add_but(place == Logit::index(j), Logit::load(turned + j * ROWS) - best);
+    for (int64_t i = 0; i < classes; i += SOME * SOME) {
+        Sums<Logit, MORE> block;
+        for (int64_t j = i; j < classes && j < i + SOME * SOME; j += SOME) {
+            Sums<Logit, MORE> part;
+            for (int64_t k = j; k < classes && k < j + SOME; k++)
+                part.add_but(place == Logit::index(k), Logit::load(turned + k * ROWS) - best);
+            block.add(part);
+        }
+        sums.add(block);
+    }
     const Vector undefined = (best - best) + (sums.odds - sums.odds), odds = sums.odds * Logit::down;
     for (int i = 0; i < Logit::lanes; i++) {
         keep_sums(out, at + i, best[i], odds[i], double(sums.squares[i]) * 0x1p-100, sums.surprise[i] * Logit::down,

@@ -144,12 +144,12 @@ struct alignas(64) Partial {
     void join(void **states, int64_t number) const {
         auto whole = [&](int i) { return static_cast<int64_t *>(states[i]); };
         auto real = [&](int i) { return static_cast<double *>(states[i]); };
-        for (int k = 0; k < count::number; k++) whole(0)[k] += sum_of(counts[k]);
-        for (int k = 0; k < sum::number; k++) real(1)[k] += sum_of(sums[k]);
-        for (int k = 0; k < BOC_GAP_BINS; k++) whole(2)[k] += gap_histogram[k];
+        for (int k = 0; k < count::number; k++) whole(state::counts)[k] += sum_of(counts[k]);
+        for (int k = 0; k < sum::number; k++) real(state::sums)[k] += sum_of(sums[k]);
+        for (int k = 0; k < BOC_GAP_BINS; k++) whole(state::gap_histogram)[k] += gap_histogram[k];
         for (int64_t b = 0; b < number; b++) {
-            for (int k = 0; k < bin_count::number; k++) whole(3)[k * number + b] += bins[b].counts[k];
-            for (int k = 0; k < bin_sum::number; k++) real(4)[k * number + b] += bins[b].sums[k];
+            for (int k = 0; k < bin_count::number; k++) whole(state::bin_counts)[k * number + b] += bins[b].counts[k];
+            for (int k = 0; k < bin_sum::number; k++) real(state::bin_sums)[k * number + b] += bins[b].sums[k];
         }
     }
 };

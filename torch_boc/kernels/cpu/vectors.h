@@ -78,13 +78,16 @@ template <typename Vector> static inline auto largest_of(Vector v) {
     return fold(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
-// A sum of many numbers: rounding grows with the number of summands, so that some are added up before they join.
+constexpr int64_t SOME = 64;  // summands that are added up before they join a sum: rounding grows with their number
+
+// A sum of many numbers, in three steps.
 template <typename Vector> struct LongSum {
-    Vector part = {}, whole = {};
-    int added = 0;
+    Vector part = {}, block = {}, whole = {};
+    int64_t added = 0;
     inline void add(Vector x) {
         part += x;
-        if (++added == 64) whole += part, part = Vector{}, added = 0;
+        if (++added % SOME == 0) block += part, part = Vector{};
+        if (added % (SOME * SOME) == 0) whole += block, block = Vector{};
     }
-    inline Vector total() const { return whole + part; }
+    inline Vector total() const { return whole + block + part; }
 };
