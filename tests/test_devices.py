@@ -12,7 +12,7 @@ from torch_boc.functional import bag_of_coins, compute_scores
 from torch_boc.functional.acceptance import risk_summary
 from torch_boc.functional.conformal import discovery_level, place_p_values
 from torch_boc.functional.separation import binned_auroc, binned_fpr_at_tpr
-from torch_boc.functional.summary import summarize
+from torch_boc.functional.summary import DEFAULT_KEYS, summarize
 from torch_boc.kernels import dispatch
 
 pytestmark = needs_fake_gpu
@@ -102,3 +102,14 @@ def test_rows_cut_a_batch_for_kernels_not_logits(classes):
         with Counted() as counted:
             whole.update(logits, target)
     assert counted.names == ["torch_boc.columns", "torch_boc.tally"]
+
+
+@pytest.mark.parametrize(("keys", "most"), [(DEFAULT_KEYS, 146), (None, 425)])
+def test_an_update_by_torch_takes_few_operations(keys, most):
+    """Each is a launch on a GPU without Triton. Without p-values there is no continued fraction."""
+    with FakeTensorMode(), kernels.use("torch"):
+        made = metric(BoCMetric, "cuda", keys=keys)
+        logits, target = torch.empty(64, 10, device="cuda"), torch.zeros(64, dtype=torch.int64, device="cuda")
+        with Counted() as counted:
+            made.update(logits, target)
+    assert len(counted.names) <= most, counted.names

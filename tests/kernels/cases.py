@@ -155,10 +155,11 @@ def _agree_on_tally(
         found, expected = (empty_tally(17, device=target.device) for _ in range(2))
         for total in (found, expected):  # in place, beside what was there
             total.counts.add_(1)
-        operators.tally(given, labels, classes, 100, 0.05, *found)
-        add_samples(expected, coins, log_p, labels, classes, 0.05)
-        for name, x, y in zip(Tally._fields, found, expected, strict=True):
-            assert_near(x, y, 1e-9, name)
+        for trials, of_trials in ((100, log_p), (0, None)):
+            operators.tally(given, labels, classes, trials, 0.05, *found)
+            add_samples(expected, coins, of_trials, labels, classes, 0.05)
+            for name, x, y in zip(Tally._fields, found, expected, strict=True):
+                assert_near(x, y, 1e-9, name)
 
 
 # What float32 cannot hold: odds of a class below 1e-38, and what is made of them.

@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.functional.cases import random_logits
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric, kernels
+from torch_boc.core.contract import Counts, Sums
 from torch_boc.functional import bag_of_coins, boc_summary
 from torch_boc.functional.evidence import gather
-from torch_boc.functional.summary import QUANTILES, RISK_KEYS
+from torch_boc.functional.summary import DEFAULT_KEYS, P_VALUE_KEYS, QUANTILES, RISK_KEYS
 
 LABELLED = ["accuracy", "ece", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
 LABELLED += ["gap_correct", "gap_wrong"]
@@ -145,3 +147,24 @@ def test_evidence_is_counted_with_the_flips_of_the_metric():
     one.update(gather(logits))
     other.update(logits)
     torch.testing.assert_close(one.compute()["p_value"], other.compute()["p_value"])
+
+
+def test_p_values_are_computed_only_if_a_key_asks_for_them():
+    """What was not asked for is absent, and states with and without it do not mix."""
+    logits, target = random_logits(200, 10), torch.arange(200) % 10
+    want = boc_summary(logits, target)
+    without, whole = BoCMetric(keys=DEFAULT_KEYS), BoCMetric(keys=(*DEFAULT_KEYS, "rejection_rate"))
+    for path in ("auto", "torch"):
+        with kernels.use(path):
+            for metric in (without, whole):
+                metric.reset()
+                metric.update(logits, target)
+                metric.update(gather(logits, target))
+        found = without.compute()
+        torch.testing.assert_close(found, {key: want[key] for key in DEFAULT_KEYS}, rtol=1e-12, atol=1e-15)
+        assert {*want} - {*without.summary()} == {*P_VALUE_KEYS}
+        assert whole.compute()["rejection_rate"] == want["rejection_rate"]
+        assert Counts(*without.total().counts).rejected == Sums(*without.total().sums[:8]).p_value == 0
+    assert without._defaults.keys().isdisjoint(whole._defaults.keys())
+    with pytest.raises(ValueError, match="with the same arguments"):
+        without.merge_state(whole)

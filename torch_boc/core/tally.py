@@ -22,14 +22,14 @@ def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, lik
 
 
 def add_samples(
-    total: Tally, coins: Coins, log_p_value: Tensor, labels: Labels, num_classes: int, alpha: float
+    total: Tally, coins: Coins, log_p_value: Tensor | None, labels: Labels, num_classes: int, alpha: float
 ) -> None:
     """Add samples to a tally, in place. It uses few operations, because each is a launch on a GPU.
 
     Args:
         total: the tally.
         coins: those of each sample.
-        log_p_value: of the expected wins.
+        log_p_value: of the expected wins; None adds nothing to what is about p-values.
         labels: class indices, how far the target's logit is below the top, and which samples count; see `Labels`.
         num_classes: C.
         alpha: the level of `rejected`.
@@ -38,22 +38,25 @@ def add_samples(
     numbers = torch.stack([flat(x) for x in (coins.odds, coins.loss, coins.concentration, coins.free_gap)])
     joint = numbers.sum(0)
     valid = joint - joint == 0.0  # False if one of the numbers is NaN or infinite
-    invalid = ~valid
     if counted is not None:
-        valid, invalid = flat(counted) & valid, flat(counted) & invalid
+        valid = flat(counted) & valid
+    left_out = ~valid
+    invalid = left_out if counted is None else flat(counted) ^ valid
     # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
-    coins = Coins(flat(coins.prediction), *numbers.masked_fill_(~valid, 0.0).unbind())
+    coins = Coins(flat(coins.prediction), *numbers.masked_fill_(left_out, 0.0).unbind())
     against = 1.0 + coins.odds
     confidence, dominance, others = against.reciprocal(), 1.0 - coins.loss, coins.odds / against
-    p_value = flat(log_p_value).exp().masked_fill(~valid, 1.0)
-    labelled = correct = torch.zeros_like(valid)
-    below = torch.zeros_like(coins.odds)
+    nothing = torch.zeros_like(valid)
+    labelled = correct = wrong = rejected = bad_targets = nothing
+    below = p_value = coins.odds  # without a weight
     if target is not None and distance is not None:
         own = flat(target)
         labelled, correct = valid & is_class(own, num_classes), valid & (coins.prediction == own)
+        wrong, bad_targets = labelled ^ correct, valid ^ labelled
         below = flat(distance).masked_fill(~labelled, 0.0)  # it can be infinite or NaN for a sample that does not count
-    rejected = valid & (p_value <= alpha)
-    bad_targets = valid & ~labelled if target is not None else labelled
+    if log_p_value is not None:
+        p_value = flat(log_p_value).exp().masked_fill(left_out, 1.0)
+        rejected = valid & (p_value <= alpha)
     total.counts.add_(torch.stack(Counts(valid, invalid, rejected, labelled, correct, bad_targets)).sum(1))
 
     gap = (others - coins.loss).clamp_min_(0.0)
@@ -65,8 +68,9 @@ def add_samples(
     of_labelled = LabelledSums(log_loss(coins.odds, below), brier, brier_dominance, gap, gap)
     in_bins = BinSums(confidence, gap, confidence, dominance)
     # The weight of each sum. The square of the gap is the gap with the weight gap, which is 0 if a row does not count.
-    weights = [valid, valid, valid, gap, valid, valid, valid, valid, labelled, labelled, labelled]
-    weights += [correct, labelled & ~correct, valid, valid, labelled, labelled]
+    weights = [valid, valid, valid, gap, valid, valid, valid, nothing if log_p_value is None else valid]
+    weights += [labelled, labelled, labelled]
+    weights += [correct, wrong, valid, valid, labelled, labelled]
     weighted = torch.stack([*sums, *of_labelled, *in_bins]).mul_(torch.stack(weights))
     of_all, of_bins = weighted.split([len(total.sums), len(in_bins)])
     total.sums.add_(of_all.sum(1))

@@ -16,6 +16,8 @@ QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
 COVERAGES = {"coverage_at_1": 0.01, "coverage_at_2": 0.02, "coverage_at_5": 0.05}
 # The keys that must be asked for, because they need states of their own.
 RISK_KEYS, CLASSWISE = ("aurc", "augrc", *COVERAGES, "ece_equal_mass"), "ece_classwise"
+# The keys whose p-values take more time than all others together.
+P_VALUE_KEYS = ("p_value", "rejection_rate", "structural_score")
 # What the loops of others log by default.
 DEFAULT_KEYS = ("accuracy", "ece", "nll", "confidence", "dominance", "gap", "free_gap")
 # The keys that need targets.
@@ -74,8 +76,8 @@ def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
     return check_names("keys", keys, [*summarize(empty_tally()), *RISK_KEYS, CLASSWISE])
 
 
-def summarize(total: Tally) -> dict[str, Tensor]:
-    """The summary of a tally; see `boc_summary`."""
+def summarize(total: Tally, *, p_values: bool = True) -> dict[str, Tensor]:
+    """The summary of a tally; see `boc_summary`. It has no keys of p-values if the tally was made with 0 trials."""
     number = Counts(*total.counts.to(total.sums.dtype).unbind())
     sums, over_labelled = named_sums(total)
     mean = {name: value / number.samples for name, value in sums._asdict().items()}
@@ -83,7 +85,7 @@ def summarize(total: Tally) -> dict[str, Tensor]:
     bins, bin_sums = BinCounts(*total.bin_counts.unbind()), BinSums(*total.bin_sums.unbind())
     by_confidence = bins.correct - bin_sums.labelled_confidence
     by_dominance = bins.correct_by_dominance - bin_sums.labelled_dominance
-    return {
+    found = {
         "samples": number.samples,
         "invalid": number.invalid,
         **mean,
@@ -98,6 +100,7 @@ def summarize(total: Tally) -> dict[str, Tensor]:
         "gap_correct": over_labelled.gap_correct / number.correct,
         "gap_wrong": over_labelled.gap_wrong / (number.labelled - number.correct),
     }
+    return {key: value for key, value in found.items() if p_values or key not in P_VALUE_KEYS}
 
 
 def histogram_quantile(histogram: Tensor, level: float) -> Tensor:

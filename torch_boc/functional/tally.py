@@ -39,6 +39,8 @@ def gap_edges() -> list[float]:
 def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> None:
     """Add the tally of a batch of any shape to `total`, in place. The host never waits for a value of a tensor.
 
+    Evidence of 0 trials adds nothing to what is about p-values.
+
     Samples that are not `counted` do not count at all. Rows with NaN or +inf count as `invalid` and nowhere else. A
     target that is no class counts in `bad_targets`, and its sample counts as a sample without a target.
     """
@@ -65,11 +67,11 @@ def add_logits(
         logits: shape (..., C); no gradient is taken.
         target: class indices of shape (...), or None.
         dim: the class axis; by default the last.
-        trials: the number of coin flips of the p-values.
+        trials: the number of coin flips of the p-values; 0 to compute none.
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
     """
-    rows, trials = bare(classes_last(logits, dim)), check_trials(trials)
+    rows, trials = bare(classes_last(logits, dim)), trials and check_trials(trials)
     target = None if target is None else check_target(target, rows.shape[:-1])
     if tally_logits(total, rows, target, ignore_index, trials, alpha):
         return
@@ -77,7 +79,7 @@ def add_logits(
     limit = MOST_LOGITS if decide(rows) is None else MOST_ROWS * rows.shape[-1]
     for piece, *own in pieces(rows, *labels, limit=limit):
         given = own[0].squeeze(-1) if own else None
-        add_evidence(total, gather(piece, given, trials=trials, ignore_index=ignore_index), alpha=alpha)
+        add_evidence(total, gather(piece, given, ignore_index=ignore_index)._replace(trials=trials), alpha=alpha)
 
 
 def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_index: int | None = None) -> None:

@@ -203,11 +203,12 @@ def log_p_value(coins: Coins, trials: int) -> Tensor:
 
 
 def tally(total: Tally, coins: Coins, labels: Labels, num_classes: int, trials: int, alpha: float) -> None:
-    """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds."""
+    """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds; 0 trials: no p-values."""
     numbers, path, device = coins[:5], decide(coins.odds, logits=False), coins.odds.device
     alike = {x.device for x in (*numbers, *labels, *total) if x is not None} == {device}
     if path is None or not alike or coins.odds.dtype != torch.float64 or trials > path.most_trials:
-        add_samples(total, coins, log_p_value(coins, trials), labels, num_classes, alpha)
+        log_p = log_p_value(coins, trials) if trials else None
+        add_samples(total, coins, log_p, labels, num_classes, alpha)
     else:
         path.kernels.tally(numbers, labels, num_classes, trials, alpha, *total)
 

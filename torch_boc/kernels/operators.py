@@ -152,7 +152,8 @@ def tally(
     """`core.tally.add_samples`: add samples to the tensors of a `Tally`, in place.
 
     What is given are the first five fields of coins or, on the CPU, the logits alone, which need no distance.
-    Prediction and target are int64, `counted` is bool, all other numbers of the samples are float64.
+    Prediction and target are int64, `counted` is bool, all other numbers of the samples are float64. With 0 trials,
+    nothing is added to what is about p-values.
     """
     if len(given) == 1:
         for x, kind in zip(labels, (torch.int64, torch.float64, torch.bool), strict=True):

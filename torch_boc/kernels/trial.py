@@ -110,10 +110,11 @@ def _largest_error(device: str) -> float:
         errors += [_relative_error(x, y) for x, y in zip(log_tails(wins, TRIALS, coins.odds), tails, strict=True)]
         errors.append(_gradient_error(logits))
         labels = index, expected["distance"], None
-        found, total = (empty_tally(BINS, like=logits) for _ in range(2))
-        tally(list(coins[:5]), labels, classes, TRIALS, ALPHA, *found)
-        add_samples(total, coins, tails[0], labels, classes, ALPHA)
-        errors += [_relative_error(x, y) for x, y in zip(found, total, strict=True)]
+        for trials, log_p in ((TRIALS, tails[0]), (0, None)):
+            found, total = (empty_tally(BINS, like=logits) for _ in range(2))
+            tally(list(coins[:5]), labels, classes, trials, ALPHA, *found)
+            add_samples(total, coins, log_p, labels, classes, ALPHA)
+            errors += [_relative_error(x, y) for x, y in zip(found, total, strict=True)]
     return torch.stack(errors).max().item()  # NaN if any error is NaN
 
 

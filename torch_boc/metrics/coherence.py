@@ -14,7 +14,7 @@ from ..functional.acceptance import BY_LOG_ODDS, place_answers, risk_summary
 from ..functional.checks import bare, check_trials
 from ..functional.conformal import num_places
 from ..functional.evidence import Evidence, check_extras, gather
-from ..functional.summary import CLASSWISE, RISK_KEYS, check_keys, error_of_bins, summarize
+from ..functional.summary import CLASSWISE, P_VALUE_KEYS, RISK_KEYS, check_keys, error_of_bins, summarize
 from ..functional.tally import add_classwise, add_evidence, add_gaps, add_logits
 from .metric import ProbeMetric, state_suffix
 
@@ -40,7 +40,8 @@ class BoCMetric(ProbeMetric):
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
         prefix: the start of every key, such as "boc_". Give one in a `MetricCollection`: if two keys are equal, for
             example `accuracy`, the collection renames the keys of all metrics that return a dict.
-        keys: which keys to return, in this order; by default all of `boc_summary`.
+        keys: which keys to return, in this order; by default all of `boc_summary`. `p_value`, `rejection_rate` and
+            `structural_score` take more time than all others: without them an update is faster.
         trials: the number of coin flips of the test.
         bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -86,7 +87,8 @@ class BoCMetric(ProbeMetric):
         self.key_prefix = prefix or ""
         self.keys = None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
-        suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
+        self._flips = self.trials if self.keys is None or {*P_VALUE_KEYS} & {*self.keys} else 0
+        suffix = state_suffix(trials=self._flips, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
         self._names = self._add_sums(suffix, **empty_tally(bins)._asdict())
         self._risks, self._classwise = list[str](), list[str]()
         if not {*RISK_KEYS}.isdisjoint(self.keys or ()):
@@ -123,13 +125,13 @@ class BoCMetric(ProbeMetric):
             preds = self.take(preds, target)
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
-            add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
+            add_evidence(self._tally(), preds._replace(trials=self._flips), alpha=self.alpha)
             for counts in self._states(self._risks if preds.target is not None else ()):
                 (place, _, valid, _), wrong = place_answers(preds)
                 key = (wrong * counts.shape[1] + place).reshape(-1)
                 counts.view(-1).scatter_add_(0, key, valid.reshape(-1).long())
             return
-        how: dict[str, Any] = {"trials": self.trials, "alpha": self.alpha, "ignore_index": self.ignore_index}
+        how: dict[str, Any] = {"trials": self._flips, "alpha": self.alpha, "ignore_index": self.ignore_index}
         add_logits(self._tally(), *self._read(preds, target), **how)
 
     def compute(self) -> dict[str, Tensor]:
@@ -142,7 +144,7 @@ class BoCMetric(ProbeMetric):
     def summary(self) -> dict[str, Tensor]:
         """Every key that the states of this process give, without prefix; nothing is checked, synced or reported."""
         total = self._tally()
-        found = summarize(total)
+        found = summarize(total, p_values=self._flips > 0)
         for counts in self._states(self._risks):
             found |= risk_summary(counts, self.bins)
         for excess in self._states(self._classwise):

@@ -96,7 +96,7 @@ class BoCTrainerMetrics:
         prefix: str = "boc",
     ) -> None:
         self.keys = check_keys(DEFAULT_KEYS if keys is None else keys)
-        more: Any = {"keys": (*summarize(empty_tally()), *self.keys), "dim": -1, "validate_args": False}
+        more: Any = {"keys": (*summarize(empty_tally(), p_values=False), *self.keys), "dim": -1, "validate_args": False}
         # Every process has the columns of all, so that nothing is synced.
         self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False, **more)
         self._extras = () if {*RISK_KEYS}.isdisjoint(self.keys) else ("log_odds",)

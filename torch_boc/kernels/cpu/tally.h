@@ -99,16 +99,18 @@ struct alignas(64) Partial {
             all[v] = seen(of, at + v * WIDE, count - v * WIDE, odds[v], loss);
             chances[v] = chance_of(odds[v]), wins[v] = rounded(of.trials.trials * (1.0 - loss));
         }
-        log_tails<false>(vectors, wins, odds, chances, of.trials, tails);
+        const bool asked = of.trials.trials > 0.0;  // without trials, no p-values
+        if (asked) log_tails<false>(vectors, wins, odds, chances, of.trials, tails);
         for (int v = 0; v < vectors; v++) {
             const Seen &now = all[v];
-            const Doubles p = exp_of(tails[v].log), confidence = chances[v].win;
+            const Doubles p = asked ? exp_of(tails[v].log) : doubles(INFINITY), confidence = chances[v].win;
             const Doubles hit = where(now.correct, doubles(1.0)), wide = confidence - hit, far = now.dominance - hit;
             auto add = [&](int which, Longs mask, Doubles values) { sums[which] += where(mask, values); };
             add(sum::confidence, now.valid, confidence), add(sum::dominance, now.valid, now.dominance);
             add(sum::gap, now.valid, now.gap), add(sum::gap_square, now.valid, now.gap * now.gap);
             add(sum::forced_gap, now.valid, now.forced), add(sum::free_gap, now.valid, now.free);
-            add(sum::concentration, now.valid, now.share), add(sum::p_value, now.valid, p);
+            add(sum::concentration, now.valid, now.share);
+            if (asked) add(sum::p_value, now.valid, p);
             counts[count::samples] -= now.valid, counts[count::invalid] -= now.counted & ~now.valid;
             counts[count::rejected] -= now.valid & (p <= of.alpha);
             if (!of.has_labels()) continue;

@@ -193,7 +193,8 @@ def tally(
     numbers = (size, num_classes - 1, trials, continued_steps(trials), level, bins, turns)
     arguments = (*samples, counts, gap_histogram, bin_counts, table, *numbers)
     kernels = load("tally")
-    launch(kernels.tally, (programs, -(-bins // width)), counts, *arguments, width=width, **OPTIONS)
+    grid, options = (programs, -(-bins // width)), {"tails": trials > 0, "width": width, **OPTIONS}
+    launch(kernels.tally, grid, counts, *arguments, **options)
     launch(kernels.collect, (number,), counts, table, sums, bin_sums, sums.numel(), programs, **OPTIONS)
 
 

@@ -248,11 +248,14 @@ SIZES = ["size", "rivals", "trials", "steps", "alpha", "bins", "turns"]
 @triton.jit(do_not_specialize=BROUGHT + SIZES)
 def tally(
     prediction, odds, loss, share, free, target, distance, counted, counts, gap_histogram, bin_counts, table,
-    size, rivals, trials, steps, alpha, bins, turns, block: tl.constexpr, width: tl.constexpr
+    size, rivals, trials, steps, alpha, bins, turns, block: tl.constexpr, width: tl.constexpr, tails: tl.constexpr
 ):  # fmt: skip
     """Counts to the states, sums to the column of this program in `table`; three loops, to need few registers."""
     if tl.program_id(1) == 0:
-        _p_values(odds, loss, share, free, counted, counts, table, size, trials, steps, alpha, turns, block)
+        if tails:
+            _p_values(odds, loss, share, free, counted, counts, table, size, trials, steps, alpha, turns, block)
+        else:
+            tl.store(table + P_VALUE * tl.num_programs(0) + tl.program_id(0), 0.0)
         _sums(
             prediction, odds, loss, share, free, target, distance, counted, counts, gap_histogram, table,
             size, rivals, turns, block
