@@ -5,7 +5,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from tests.dispatch import Counted, needs_fake_gpu
-from torch_boc import Acceptance, BoCMetric, BoCProbe, BoCSeparation, ConformalTest, DriftMonitor, kernels
+from tests.functional.cases import random_logits
+from tests.kernels.cases import needs_native
+from torch_boc import (
+    Acceptance,
+    BoCClassifier,
+    BoCMetric,
+    BoCProbe,
+    BoCSeparation,
+    ConformalTest,
+    DriftMonitor,
+    kernels,
+)
 from torch_boc.core import precision
 from torch_boc.core.tally import empty_tally
 from torch_boc.functional import bag_of_coins, compute_scores
@@ -30,10 +41,10 @@ def metric(kind, device, **options):
     return made
 
 
-def make_calls(device, rows=64, classes=10):
+def make_calls(device, logits=None):
     """Calls with a batch on this device, by name; the objects are ready, as after their first batch."""
-    logits = torch.empty(rows, classes, device=device)
-    target = torch.zeros(rows, dtype=torch.int64, device=device)
+    logits = torch.empty(64, 10, device=device) if logits is None else logits.to(device)
+    target = torch.zeros(len(logits), dtype=torch.int64, device=device)
     tests = {groups: ConformalTest(groups=groups, validate_args=False) for groups in (None, "prediction", "confidence")}
     accept = Acceptance(validate_args=False)
     accept.update(logits, target)
@@ -113,3 +124,16 @@ def test_an_update_by_torch_takes_few_operations(keys, most):
         with Counted() as counted:
             made.update(logits, target)
     assert len(counted.names) <= most, counted.names
+
+
+@needs_native
+@pytest.mark.filterwarnings("ignore:nothing can be")
+def test_a_classifier_with_test_and_acceptance_reads_the_logits_once():
+    logits, target = random_logits(64, 10), torch.arange(64) % 10
+    parts = {"conformal_test": ConformalTest().calibrate(logits), "acceptance": Acceptance().calibrate(logits, target)}
+    model = BoCClassifier(torch.nn.Identity(), **parts)
+    with torch.inference_mode():
+        model(logits)
+        with Counted() as counted:
+            model(logits)
+    assert counted.names.count("torch_boc.columns") == 1

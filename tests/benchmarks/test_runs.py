@@ -2,12 +2,13 @@
 
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import known_truth
+from benchmarks import gpu, known_truth
 from benchmarks.pieces import in_pieces
 
 
@@ -68,3 +69,16 @@ def test_pieces_that_are_missing_or_damaged_are_computed(tmp_path):
     next(tmp_path.glob("0000020*")).write_bytes(b"damaged")
     assert torch.equal(in_pieces(tmp_path, 25, compute, piece=10), torch.arange(25))
     assert asked == [0, 10, 10, 20, 20]
+
+
+def test_the_table_of_a_gpu(monkeypatch):
+    """Here the clock is that of the CPU."""
+    event = SimpleNamespace(record=lambda: None, elapsed_time=lambda end: 1.0)
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: event)
+    monkeypatch.setattr(gpu, "time_call", lambda run: (run(), (2e-6, 1e-6))[1])
+    for name, value in {"ROUNDS": 1, "CACHES": 0, "ROWS": 4200}.items():
+        monkeypatch.setattr(gpu, name, value)
+    lines = gpu.time_shape(20, 10, torch.bfloat16, torch.device("cpu"))
+    assert [line.split(" | ")[1] for line in lines] == [*gpu.make_calls(20, 10, torch.device("cpu"))]
+    assert lines[2] == "| 20 × 10 bfloat16 | coins | 2 | 1.00 | 1.00 | 1 |"
+    assert gpu.predictor_share(torch.device("cpu")).startswith("BoCPredictor, 4,200 rows through 9 layers of 2,048: ")

@@ -13,6 +13,15 @@ def device() -> torch.device:
 
 
 @pytest.fixture
+def accelerator() -> torch.device:
+    """The first GPU of any kind that torch knows: CUDA, XPU or MPS."""
+    kinds = [kind for kind in ("cuda", "xpu", "mps") if torch.get_device_module(kind).is_available()]
+    if not kinds:
+        pytest.skip("needs a GPU")
+    return torch.device(kinds[0], 0)
+
+
+@pytest.fixture
 def other_device(device) -> torch.device:
     """The last CUDA device, which is not the first."""
     if torch.cuda.device_count() < 2:

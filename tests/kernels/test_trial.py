@@ -2,15 +2,20 @@
 
 import logging
 from contextlib import nullcontext
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 import torch
 
 from tests.dispatch import NoHostSync
+from tests.functional.cases import random_logits
 from tests.kernels.cases import needs_native
 from torch_boc import kernels
-from torch_boc.kernels import dispatch, trial
+from torch_boc.core.contract import QUANTITIES
+from torch_boc.functional import bag_of_coins, boc_summary, log_p_value
+from torch_boc.kernels import dispatch, operators, trial
+from torch_boc.kernels.triton import launch
 
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 
@@ -116,3 +121,37 @@ def test_auto_heeds_the_trial_on_the_card_of_its_tensor(monkeypatch, trusted):
     assert asked == [logits.device]
     with kernels.use("triton"):
         assert dispatch.decide(logits) is not None
+
+
+def test_a_capture_that_needs_a_new_kernel_gets_the_operations_of_torch(monkeypatch):
+    """The rows may be known to the kernels, and what a later one makes of them not."""
+
+    def not_loaded(*_):
+        raise launch.NotLoadedError("expected kernels that ran before")
+
+    kernel = SimpleNamespace(columns=not_loaded, log_tails=not_loaded, tally=not_loaded)
+    path = dispatch.Path(kernel, frozenset(QUANTITIES), 1000, False)
+    logits, target = random_logits(7, 5), torch.arange(7) % 5
+    with kernels.use("torch"):
+        expected, probed = boc_summary(logits, target), log_p_value(bag_of_coins(logits))
+    monkeypatch.setattr(dispatch, "decide", lambda *_, **__: path)
+    assert torch.equal(log_p_value(bag_of_coins(logits)), probed)
+    assert boc_summary(logits, target) == expected
+    monkeypatch.setattr(operators, "row_sums_backward", not_loaded)
+    leaf = logits.clone().requires_grad_()
+    bag_of_coins(leaf).gap.sum().backward()
+    assert leaf.grad.isfinite().all()
+    dispatch._chosen.set("triton")
+    try:
+        with pytest.raises(launch.NotLoadedError):
+            log_p_value(bag_of_coins(logits))
+    finally:
+        dispatch._chosen.set("auto")
+
+
+def test_missing_triton_is_told_once(monkeypatch, caplog):
+    monkeypatch.setattr(launch, "HAS_TRITON", False)
+    launch._say_missing.cache_clear()
+    with caplog.at_level(logging.INFO, logger="torch_boc"):
+        assert [launch.available("cuda"), launch.available("cuda"), launch.available("cpu")] == [False] * 3
+    assert caplog.messages == ["Triton is not installed: torch's own operations compute on a GPU, which is slower"]

@@ -59,8 +59,8 @@ def use(path: str) -> Iterator[None]:
         path: one of
             "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
             native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
-            While a CUDA graph is captured, the kernels take only logits of a dtype and a number of classes that they
-            took before; torch's operations take all others. Call once before the capture, as torch requires anyway;
+            While a CUDA graph is captured, no kernel can be loaded: torch's operations compute what has not run before.
+            Call once before the capture, as torch requires anyway;
             "torch": torch's own operations, the reference;
             "triton": the Triton kernels, without a trial; tensors on other devices are an error;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
@@ -165,15 +165,30 @@ def columns(
     The kernels compute what `core.contract` knows, and the sums if a gradient is needed; torch computes the rest.
     """
     path = decide(logits)
-    if path is None or (index is not None and index.device != logits.device):
-        return columns_by_torch(logits, names, index, narrow=narrow)
+    if path is not None and (index is None or index.device == logits.device):
+        with _unless_captured():
+            return _columns(path, logits, names, index, narrow)
+    return columns_by_torch(logits, names, index, narrow=narrow)
+
+
+@contextmanager
+def _unless_captured() -> Iterator[None]:
+    """Leave the block if a kernel cannot be loaded now, unless the user insists on Triton."""
+    try:
+        yield
+    except launch.NotLoadedError:
+        if _chosen.get() == "triton":
+            raise
+
+
+def _columns(path: Path, logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> dict[str, Tensor]:
     if logits.requires_grad and torch.is_grad_enabled():
         return columns_by_torch(logits, names, index, narrow=narrow, sums=_differentiable_sums)
     if path.known.issuperset(names):
         return dict(zip(names, path.kernels.columns(logits, names, index, narrow), strict=True))
     known, rest = ([name for name in names if (name in path.known) == here] for here in (True, False))
     found = columns_by_torch(logits, rest, index, narrow=narrow, sums=_differentiable_sums)
-    return {**found, **columns(logits, known, index, narrow=narrow)} if known else found
+    return {**found, **_columns(path, logits, known, index, narrow)} if known else found
 
 
 def _differentiable_sums(logits: Tensor, extras: bool) -> Rows:
@@ -187,8 +202,9 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """
     path = decide(odds, logits=False)
     if path is not None and trials <= path.most_trials:
-        found: Tensor = path.kernels.log_tails(wins, trials, odds)[0]
-        return found
+        with _unless_captured():
+            found: Tensor = path.kernels.log_tails(wins, trials, odds)[0]
+            return found
     if torch.compiler.is_compiling() and trials > MOST_TRIALS_UNROLLED:  # one operator, whose steps are not compiled
         compiled: Tensor = operators.log_tails(wins, trials, odds)[0]
         return compiled
@@ -206,11 +222,12 @@ def tally(total: Tally, coins: Coins, labels: Labels, num_classes: int, trials: 
     """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds; 0 trials: no p-values."""
     numbers, path, device = coins[:5], decide(coins.odds, logits=False), coins.odds.device
     alike = {x.device for x in (*numbers, *labels, *total) if x is not None} == {device}
-    if path is None or not alike or coins.odds.dtype != torch.float64 or trials > path.most_trials:
-        log_p = log_p_value(coins, trials) if trials else None
-        add_samples(total, coins, log_p, labels, num_classes, alpha)
-    else:
-        path.kernels.tally(numbers, labels, num_classes, trials, alpha, *total)
+    if path is not None and alike and coins.odds.dtype == torch.float64 and trials <= path.most_trials:
+        with _unless_captured():
+            path.kernels.tally(numbers, labels, num_classes, trials, alpha, *total)
+            return
+    log_p = log_p_value(coins, trials) if trials else None
+    add_samples(total, coins, log_p, labels, num_classes, alpha)
 
 
 def tally_logits(

@@ -5,6 +5,7 @@ other devices. `core.contract` has the names and dtypes of what they compute.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -109,10 +110,11 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
     logits, *sums = ctx.saved_tensors
     kinds = dtypes_of(SUMS, logits.dtype, True)[1:]
     cast = [x if x is None else x.to(kind) for x, kind in zip(given, kinds, strict=True)]
-    if torch.is_grad_enabled():  # a second derivative, by the formulas in torch, because it is rarely needed
-        _, _, *which = (x.detach().unsqueeze(-1) for x in sums)
-        return gradient_of_all(logits, *which, *(x if x is None else x.unsqueeze(-1) for x in cast)), None
-    return row_sums_backward(logits, *sums, *cast), None
+    if not torch.is_grad_enabled():  # otherwise a second derivative may be asked for
+        with suppress(triton.NotLoadedError):
+            return row_sums_backward(logits, *sums, *cast), None
+    _, _, *which = (x.detach().unsqueeze(-1) for x in sums)
+    return gradient_of_all(logits, *which, *(x if x is None else x.unsqueeze(-1) for x in cast)), None
 
 
 row_sums.register_autograd(_sums_backward, setup_context=_save_sums)

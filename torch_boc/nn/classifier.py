@@ -11,10 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
+from ..core.coins import Coins
+from ..core.precision import accumulator
 from ..data.finding import check_head, find_logits
 from ..functional.checks import FirstBatch, check_trials, classes_last
 from ..functional.columns import check_columns, column_extras, columns_of
-from ..functional.evidence import gather
+from ..functional.evidence import Evidence, gather
+from ..functional.registry import need_extras
 from .acceptance import Acceptance
 from .conformal import ConformalTest
 from .screening import VERDICT, check_levels, check_screened_columns, verdict
@@ -156,17 +159,30 @@ class BoCProbe(nn.Module):
 
     def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
         """Probe logits; the result has their shape without the class axis."""
-        rows = classes_last(logits, self.dim)
+        found, _ = self.probe(classes_last(logits, self.dim))
+        return ProbeOutput(**found) if self.columns is None else found
+
+    def probe(self, rows: Tensor, more: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Evidence]:
+        """The columns, and the evidence that they are made of: in float64 if a test needs `more` extras of it."""
         if self.validate_args:
             self._first.look(rows, waits=True)
-        names = self.columns or ProbeOutput._fields
-        evidence = gather(rows, trials=self.trials, extras=column_extras(names), narrow=True)
-        found = columns_of(evidence, names)
-        return ProbeOutput(**found) if self.columns is None else found
+        names, narrow = self.columns or ProbeOutput._fields, more is None
+        evidence = gather(rows, trials=self.trials, extras=(*column_extras(names), *(more or ())), narrow=narrow)
+        return columns_of(evidence if narrow else narrowed(evidence, accumulator(rows.dtype)), names), evidence
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
         return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
+
+
+def narrowed(evidence: Evidence, dtype: torch.dtype) -> Evidence:
+    """Evidence in the dtype of the sums, as `gather` gives it with `narrow`."""
+    prediction, *numbers = evidence.coins[:5]
+    coins = Coins(prediction, *(x.to(dtype) for x in numbers))
+    if evidence.num_classes == 2:  # the gap of two classes is 0 to the last bit
+        coins = coins._replace(loss=coins.odds / (1.0 + coins.odds))
+    top, margin = (x if x is None else x.to(dtype) for x in (evidence.top, evidence.margin))
+    return evidence._replace(coins=coins, top=top, margin=margin)
 
 
 class BoCClassifier(nn.Module):
@@ -244,12 +260,18 @@ class BoCClassifier(nn.Module):
         check_head(self.model)  # transformers names the kind of the head when it sees the first labels
         logits = find_logits(output)
         rows = classes_last(logits, self.dim)
-        found: Any = {} if self.probe is None else self.probe(rows)
         if self.conformal_test is not None:  # one that was calibrated later says here that a level is too low
             self.conformal_test.check_level(self.alpha)
-        if self.conformal_test is not None or self.acceptance is not None:
-            known = found if isinstance(found, dict) else found._asdict()
-            found = {**known, **verdict((self.conformal_test, self.alpha, self.acceptance, self.max_error), rows)}
+        parts = self.conformal_test, self.alpha, self.acceptance, self.max_error
+        found: Any = {}
+        if self.conformal_test is None and self.acceptance is None:
+            found = {} if self.probe is None else self.probe(rows)
+        else:
+            direct = [x.scoring.name for x in parts[::2] if x is not None and x.scoring.temperature == 1.0]
+            evidence = None
+            if self.probe is not None:
+                found, evidence = self.probe.probe(rows, need_extras(direct))
+            found = {**found, **verdict(parts, rows, None if rows.requires_grad else evidence)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)

@@ -72,7 +72,7 @@ class BoCTrainerMetrics:
 
     Attributes:
         metric: a `BoCMetric` with all samples of the last evaluation: `boc.metric.compute()` has all keys of
-            `boc_summary` and those of `keys`, and `boc.metric.plot()` draws them.
+            `boc_summary` but those of p-values, and those of `keys`; `boc.metric.plot()` draws them.
 
     >>> boc = BoCTrainerMetrics(keys=["gap", "accuracy"])
     >>> predictions = boc.preprocess(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))

@@ -1,14 +1,16 @@
 """The four operators by Triton kernels: which kernel, how many rows per program, how many threads.
 
 Every kernel is started by `launch`, on the device of its tensors, which need not be the current one. The first launch
-of a kernel loads its code, for which the host must wait: while a CUDA graph is captured, this is an error that says so.
+of a kernel loads its code, for which the host must wait: while a CUDA graph is captured, this is a `NotLoadedError`.
 Nothing is read back, and all shapes follow from those of the arguments, so that a CUDA graph can hold everything.
 """
 
 import importlib.util
+import logging
 import os
 import struct
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -33,6 +35,11 @@ STANDING_BLOCK = 1024
 MOST_WIDTH, MOST_PROGRAMS = 16, 2048
 # Logits whose kernels were launched before: see `_kind`.
 _launched: set[tuple[Any, ...]] = set()
+_log = logging.getLogger(__name__)
+
+
+class NotLoadedError(RuntimeError):
+    """A kernel would have to be loaded while a CUDA graph is captured, which is not possible."""
 
 
 def load(name: str) -> Any:
@@ -42,7 +49,14 @@ def load(name: str) -> Any:
 
 def available(device: str) -> bool:
     """Whether Triton kernels can run on this type of device: a GPU, or any device with Triton's interpreter."""
+    if device in DEVICES and not HAS_TRITON:
+        _say_missing()
     return HAS_TRITON and (device in DEVICES or interpreted())
+
+
+@cache
+def _say_missing() -> None:
+    _log.info("Triton is not installed: torch's own operations compute on a GPU, which is slower")
 
 
 def interpreted() -> bool:
@@ -90,7 +104,7 @@ def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]
     """Raise if this kernel was never launched before with arguments of these types."""
     compiled = kernel.warmup(*arguments, grid=grid, **options)  # from Triton's memory, or compiled without a launch
     if getattr(compiled, "module", compiled) is None:
-        raise RuntimeError(
+        raise NotLoadedError(
             "expected kernels that ran before, got a new one while a CUDA graph is captured, when it cannot be loaded: "
             "call the same function once on such a batch before the capture, or capture within "
             'torch_boc.kernels.use("torch")'
