@@ -10,7 +10,20 @@ kernel is launched.
 import triton
 import triton.language as tl
 
-from .primitives import DOWN, NUMBERS, UP, along, count_of, is_row, lead_over, odds_and_losses, start_of
+from .primitives import (
+    DOWN,
+    NUMBERS,
+    UP,
+    aligned,
+    along,
+    count_of,
+    is_inside,
+    is_row,
+    lead_over,
+    load_block,
+    odds_and_losses,
+    start_of,
+)
 
 
 @triton.jit
@@ -32,14 +45,17 @@ def _spread(odds, mass, on_mass, on_mass_squares, classes, dtype: tl.constexpr):
 
 
 @triton.jit
-def _pull_of_spread(below, u, loses, flat, unit, log_mass, factor, on_mass, on_mass_squares):
-    """The part of the gradient that comes from the masses."""
-    lead = lead_over(below)
-    wins = lead / (2.0 - lead)
-    share = tl.where(flat, u * unit, tl.exp(below - log_mass) * factor)
-    each = tl.where(flat, wins * unit * (2.0 + wins), share * (1.0 - loses) * (2.0 - loses))
-    pull = share * (on_mass + on_mass_squares * each)
-    return tl.where(flat, -pull, pull)
+def _pull_of_spread(below, u, loses, flat, unit, log_mass, factor, on_mass, on_mass_squares, some_flat, all_flat):
+    """The part of the gradient that comes from the masses; few blocks have flat rows and others."""
+    pull = tl.zeros_like(below)
+    if all_flat == 0:
+        share = tl.exp(below - log_mass) * factor
+        pull = share * (on_mass + on_mass_squares * (share * (1.0 - loses) * (2.0 - loses)))
+    if some_flat:
+        lead = lead_over(below)
+        wins = lead / (2.0 - lead)
+        pull = tl.where(flat, -(u * unit) * (on_mass + on_mass_squares * (wins * unit * (2.0 + wins))), pull)
+    return pull
 
 
 @triton.jit
@@ -92,6 +108,8 @@ def short_gradient(
         first = tl.load(on_mass + row, mask=real)[:, None]
         second = tl.load(on_mass_squares + row, mask=real)[:, None]
         spread = _spread(weight, sum_of_row, first, second, classes, dtype)
+        flat = tl.sum((spread[0] & real[:, None]).to(tl.int32))
+        spread = spread + (flat > 0, flat == tl.sum(real.to(tl.int32)))  # noqa: RUF005 (no Python)
     z = tl.load(logits + start + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
     below, rival = z - best, inside & (column != place)
     extras: tl.constexpr = on_surprise is not None
@@ -109,10 +127,10 @@ def long_gradient(
 ):  # fmt: skip
     """The gradient of one row per program, `width` classes at a time; that of the top comes last."""
     row = tl.program_id(0).to(tl.int64)
-    logits += start_of(row, rows, inner, jump, stride, bits)
-    classes = count_of(classes, stride, bits)
-    gradient += row * classes
-    place, best = tl.load(prediction + row).to(tl.int32), tl.load(top + row)
+    begin, first, end = aligned(start_of(row, rows, inner, jump, stride, bits), classes, step)
+    logits += begin
+    gradient += row * classes - first
+    place, best = tl.load(prediction + row).to(tl.int32) + first, tl.load(top + row)
     pull_odds = tl.load(on_odds + row) + (best - best)
     pull_squares = (tl.load(on_squares + row) * DOWN).to(dtype)
     pull_surprise, pull_margin = pull_odds, pull_odds
@@ -120,19 +138,15 @@ def long_gradient(
         pull_surprise, pull_margin = tl.load(on_surprise + row), tl.load(on_margin + row)
     spread = None
     if on_mass is not None:
-        first, second = tl.load(on_mass + row), tl.load(on_mass_squares + row)
-        spread = _spread(tl.load(odds + row), tl.load(mass + row), first, second, classes, dtype)
+        ones, squares = tl.load(on_mass + row), tl.load(on_mass_squares + row)
+        spread = _spread(tl.load(odds + row), tl.load(mass + row), ones, squares, classes, dtype)
+        spread = spread + (spread[0], spread[0])  # noqa: RUF005
     extras: tl.constexpr = on_surprise is not None
     pulls = tl.zeros([width], dtype)
-    for start in range(0, classes, width):
-        column = start + tl.arange(0, width)
-        inside = column < classes
-        below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
-        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
-        if (place >= start) & (place < start + width):
-            pull = tl.where(column == place, 0.0, pull)
-            tl.store(gradient + column, pull, mask=inside & (column != place))
-        else:
-            tl.store(gradient + column, pull, mask=inside)
+    for start in range(0, end, width):
+        below = load_block(logits, start, first, end, place, step, dtype, width) - best
+        rival = is_inside(start, first, end, place, width)
+        pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
+        tl.store(gradient + start + tl.arange(0, width), pull, mask=rival)
         pulls += pull
     tl.store(gradient + place, tl.load(on_top + row) - tl.sum(pulls, 0))

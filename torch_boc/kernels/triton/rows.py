@@ -107,7 +107,10 @@ def long_rows(
     place = tl.where(key < 0, key + end, key)
     sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
     surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
-    for start in range(0, end, width):
+    # Backwards: what was read last is still in the cache.
+    last = (end - 1) // width * width
+    for passed in range(0, end, width):
+        start = last - passed
         below = load_block(logits, start, first, end, place, step, dtype, width) - best
         scaled, loses, finite = odds_and_losses(below, fast)
         sums += scaled
