@@ -181,10 +181,10 @@ class BoCProbe(nn.Module):
     def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
         """Probe logits; the result has their shape without the class axis."""
         rows = as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim)
-        found, _ = self.probe(rows)
+        found, _ = self._probe(rows)
         return ProbeOutput(**found) if self.columns is None else found
 
-    def probe(self, rows: Tensor, more: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Evidence]:
+    def _probe(self, rows: Tensor, more: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Evidence]:
         """The columns, and the evidence that they are made of: in float64 if a test needs `more` extras of it."""
         if self.validate_args:
             self._first.look(rows, waits=True)
@@ -301,7 +301,7 @@ class BoCClassifier(nn.Module):
             direct = [x.scoring.name for x in parts[::2] if x is not None and x.scoring.temperature == 1.0]
             evidence = None
             if self.probe is not None:
-                found, evidence = self.probe.probe(rows, need_extras(direct))
+                found, evidence = self.probe._probe(rows, need_extras(direct))
             found = {**found, **verdict(parts, rows, None if rows.requires_grad else evidence)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
