@@ -93,10 +93,11 @@ def test_a_worker_changes_modes_and_looks_for_probabilities_once(monkeypatch):
 
     monkeypatch.setattr(checks, "are_probabilities", lambda *args: looks.append(args) or torch.tensor(False))
     predictor = BoCBatchPredictor(lambda: Counted(WIDTH, 4), inputs="x")
-    for seed in range(3):
-        predictor(batch(seed=seed))
+    predictor(batch())
+    first = len(looks)
+    predictor(batch(seed=1))
     assert modes == [False]
-    assert len(looks) == 1
+    assert len(looks) == first > 0
 
 
 def test_a_pickle_holds_the_factory_and_not_the_model():

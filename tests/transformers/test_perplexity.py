@@ -116,7 +116,7 @@ def test_peak_memory(monkeypatch):
     ("texts", "message"),
     [
         ({}, "expected at least one text, .* got an empty mapping"),
-        ({"a": prose(30), "all": prose(20)}, "among several none called 'all', .* got a, all"),
+        ({"a": prose(30), "all": prose(20)}, "among several none called 'all', got a, all"),
         ("x", "expected a text of at least two tokens, got an empty text or one token"),
         (Path("a.txt"), r"text: expected a text as str, .* got \w+Path; read it first, with path.read_text"),
         (b"some text", "text: expected a text as str, or an iterable of texts, got bytes"),

@@ -103,9 +103,8 @@ def headline(sequence: TokenRecord) -> str:
         "lowest_log_probability": f"least likely: {visible(row['lowest_text'])} at {row['lowest_position'] + 1}",
     }
     known = [text for name, text in said.items() if not math.isnan(row[name])]
-    return ", ".join(
-        [_count(row["tokens"], "token"), *known, *([f"ended by {row['finish']}"] if row["finish"] else [])]
-    )
+    known += [f"ended by {row['finish']}"] if row["finish"] else []
+    return ", ".join([_count(row["tokens"], "token"), *known])
 
 
 def visible(label: str) -> str:

@@ -73,10 +73,8 @@ def evaluate_text(
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
     named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
     if not named or (len(named) > 1 and ALL in named):
-        raise ValueError(
-            f"expected at least one text, and among several none called {ALL!r}, which is the name of the row of all "
-            f"together, got {', '.join(named) or 'an empty mapping'}"
-        )
+        got = ", ".join(named) or "an empty mapping"
+        raise ValueError(f"expected at least one text, and among several none called {ALL!r}, got {got}")
     listed = {name: _listed(x, name) for name, x in named.items()}  # or an error before the work begins
     found, whole = TextNumbers(), _Sum(classes)
     with causal_model(model) as cached:

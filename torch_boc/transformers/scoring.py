@@ -222,10 +222,8 @@ def causal_model(model: Any) -> Iterator[bool]:
         one, other = logits.float()
         finite = one[one.isfinite()]
         if bool((one.isnan() | one.isposinf()).any()) or not finite.numel():
-            raise ValueError(
-                f"expected logits that are numbers, got NaN or infinity from {name}; look at its weights, or load them "
-                "in a dtype with a larger range, such as bfloat16 or float32"
-            )
+            remedy = "look at its weights, or load them in bfloat16 or float32"
+            raise ValueError(f"expected logits that are numbers, got NaN or infinity from {name}; {remedy}")
         near = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
         alike = partial(torch.allclose, rtol=near, atol=near * float(finite.abs().amax()))
         if not alike(one[:2], other[:2]):
