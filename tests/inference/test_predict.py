@@ -1,6 +1,7 @@
 """What is predicted is what `sample_columns` says of the model's logits, in input order, whatever the loader yields."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -15,6 +16,7 @@ from tests.inference.cases import Counting, Loader, Stream, assert_same, data, e
 from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.data import read_logits
+from torch_boc.data.finding import call_model
 from torch_boc.functional.checks import FirstBatch
 from torch_boc.functional.columns import COLUMNS
 
@@ -204,7 +206,7 @@ def test_the_computation_reads_nothing_back_and_stays_on_a_gpu():
     ours = predictor(conformal_test=calibrated())
     ours._first = FirstBatch()
     with FakeTensorMode(allow_non_fake_inputs=True):
-        ours._forward = nn.Linear(3, 5, device="cuda")
+        ours._forward = partial(call_model, nn.Linear(3, 5, device="cuda"), None)
         for name in ("counts", "invalid"):
             value = getattr(ours.conformal_test, name)
             setattr(ours.conformal_test, name, torch.zeros(value.shape, dtype=torch.int64, device="cuda"))
