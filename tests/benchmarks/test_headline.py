@@ -26,7 +26,7 @@ def test_pages_quote_the_file():
         f"ECE {percent(resnet['ece'])}, {percent(resnet['calibrated_ece'])} after calibration": (readme,),
         f"at {over_all('coverage', 0)} % coverage": (readme, decide),
         f"measured FPR {over_all('fpr')} %": (readme,),
-        f"detects {over_all("detection_rate")} % of OOD samples": (readme,),
+        f"detects {over_all('detection_rate')} % of OOD samples": (readme,),
         f"{100 * others[0]:.0f}–{100 * others[-1]:.0f} % on the three other models": (readme,),
         f"{delays[0]:.0f}–{delays[-1]:.0f} samples": (readme, decide),
     }
