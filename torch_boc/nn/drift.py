@@ -105,9 +105,10 @@ class DriftMonitor(Described):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not isinstance(conformal_test, ConformalTest | None):
-            got = type(conformal_test).__name__
-            raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {got}")
+        if not (conformal_test is None or isinstance(conformal_test, ConformalTest)):
+            raise TypeError(
+                f"expected conformal_test as a torch_boc.ConformalTest, got {type(conformal_test).__name__}"
+            )
         if run_length is not None and (alpha is not None or not 1 < run_length < math.inf):
             raise ValueError(f"expected alpha, or run_length above 1, got alpha={alpha} and run_length={run_length}")
         self.alpha = None if run_length is not None else check_share("alpha", 0.01 if alpha is None else alpha)

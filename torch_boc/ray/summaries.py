@@ -94,9 +94,8 @@ def calibrate(
     Raises:
         ValueError: if there is no row, or a row has NaN or +inf.
     """
-    if not isinstance(conformal_test, ConformalTest | None):
-        got = type(conformal_test).__name__
-        raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {got}")
+    if not (conformal_test is None or isinstance(conformal_test, ConformalTest)):
+        raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {type(conformal_test).__name__}")
     blank = ConformalTest("log_odds") if conformal_test is None else conformal_test.clone().cpu()
     blank.reset()
 
