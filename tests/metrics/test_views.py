@@ -42,7 +42,8 @@ def test_one_view_is_a_metric():
 
 
 def test_a_tracker_finds_the_best_step():
-    tracker = MetricTracker(boc_metrics())
+    metrics = boc_metrics()
+    tracker = MetricTracker(metrics, maximize=[x.higher_is_better for x in metrics.values()])  # the default since 1.7
     for batch in BATCHES:
         tracker.increment()
         tracker.update(*batch)

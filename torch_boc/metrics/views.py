@@ -42,8 +42,9 @@ def boc_metrics(
     """Keys of `BoCMetric` as a `torchmetrics.MetricCollection` of scalars, which share one state and one update.
 
     Lightning's `self.log_dict(collection)` and `MetricTracker(collection)` take it unchanged. A single metric of it,
-    such as `boc_metrics()["gap"]`, is for `self.log`, `BootStrapper` and `MinMaxMetric`. MetricTracker requires a
-    direction of every metric; keys that are neither good nor bad, such as `gap`, have "higher" there.
+    such as `boc_metrics()["gap"]`, is for `self.log`, `BootStrapper` and `MinMaxMetric`. MetricTracker (since
+    torchmetrics 1.7) reads the direction of every metric; keys that are neither good nor bad, such as `gap`, have
+    "higher" there.
 
     Args:
         keys: the keys, in this order. Without targets, those that need them are NaN.
