@@ -103,6 +103,8 @@ class Acceptance(HeldOut):
     def _adds_up(self) -> bool:
         """As for `ConformalTest`, and each wrong prediction has a place by the score of its target, too."""
         wrong, missed = self.by_kind[:, WRONG:].sum(-1).unbind(1)
+        if self.scoring.groups == "prediction":  # these are in the group of the prediction, and of the target
+            wrong, missed = wrong.sum(), missed.sum()
         return super()._adds_up() and (type(self.counts) is not Tensor or torch.equal(wrong, missed))
 
     def calibrate(self, logits: Tensor, target: Tensor, *, group: Tensor | None = None) -> Self:
