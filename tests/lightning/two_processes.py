@@ -36,7 +36,8 @@ def shares(rank: int) -> list[DataLoader]:
 
 def save(folder: Path, name: str, run: Any, **more: Any) -> None:
     """Keep what a process has logged."""
-    torch.save({**run.callback_metrics, **more}, folder / f"{name}-{run.global_rank}.pt")
+    found = {key: x for key, x in run.callback_metrics.items() if "/" in key}  # not what a step logs itself
+    torch.save({**found, **more}, folder / f"{name}-{run.global_rank}.pt")
 
 
 def validate(folder: Path, module: Any) -> None:

@@ -322,10 +322,10 @@ class LoopMetrics:
         for loader, (taken, skipped, *_) in zip(self.loaders, counts, strict=True):
             if taken:
                 self.worked.add(loader.key)
-                loader.say_error()
             elif skipped and loader.key not in self.worked:
                 why = f": {loader.error}" if loader.error else ", as another process says"
                 raise TypeError(f"BoCCallback found no logits of {loader.what}{why}") from loader.error
+            loader.say_error()
         return counts
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
