@@ -51,7 +51,8 @@ def experiment_tables(paper: Mapping[str, Any], results: Results, held_out: Resu
     for method, reported in paper["calibration"].items():
         cells = [method]
         for statistic, there in zip(ERRORS, reported, strict=True):
-            cells += [number(there), *(number(rows[method][statistic]) for rows in columns.values())]
+            ours = (rows[method][statistic] if method in rows else math.nan for rows in columns.values())
+            cells += [number(there), *map(number, ours)]  # a temperature at its bound is no result
         calibration.append(cells)
     heads = ["calibration", *(f"{title}, {who}" for title in ERRORS.values() for who in ("paper", *columns))]
     found, detection = by_score(results), []

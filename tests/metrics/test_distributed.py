@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -57,6 +58,7 @@ def work(rank: int, port: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.filterwarnings("ignore:.* the scores are counted in bins")
 def test_two_processes_are_one(tmp_path, free_port):
     mp.spawn(work, (free_port, str(tmp_path)), nprocs=2)
     alone = BoCMetric()

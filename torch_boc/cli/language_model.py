@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._optional import quiet_transformers, require
-from ..data.atomic import check_file, printable, replacing
-from ..data.parquet import check_parquet
+from ..data.atomic import check_file, check_parquet, printable, replacing
 from . import options as o
 from .output import Terminal, list_files, print_json, show_table, working
 

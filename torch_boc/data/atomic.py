@@ -43,6 +43,14 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def check_parquet(path: str | os.PathLike[str]) -> Path:
+    """The path, if a Parquet file can be written there and ends in .parquet, by which readers know the format."""
+    path = check_file(path)
+    if path.suffix.lower() != ".parquet":
+        raise ValueError(f"expected the path of a file that ends in .parquet, got {path}; the format is always Parquet")
+    return path
+
+
 def _local(path: str | os.PathLike[str]) -> Path:
     if URI.match(os.fspath(path)):
         raise ValueError(

@@ -3,24 +3,15 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from .atomic import UnfinishedFile, check_file
+from .atomic import UnfinishedFile, check_parquet
 
 GROUP_ROWS = 2**16
 Column = Tensor | list[str]  # a column of a table
-
-
-def check_parquet(path: str | os.PathLike[str]) -> Path:
-    """The path, if a Parquet file can be written there and ends in .parquet, by which readers know the format."""
-    path = check_file(path)
-    if path.suffix.lower() != ".parquet":
-        raise ValueError(f"expected the path of a file that ends in .parquet, got {path}; the format is always Parquet")
-    return path
 
 
 def as_arrow(column: Any) -> Any:

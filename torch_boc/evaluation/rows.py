@@ -29,6 +29,7 @@ def summarize_rows(source: str | os.PathLike[str], *, by: str | None = None, **o
         such dicts by the values of the column.
 
     >>> import tempfile
+    >>> from torch_boc import BoCPredictor
     >>> loader = [(torch.randn(50, 5), torch.randint(3, (50,))) for _ in range(2)]
     >>> path = BoCPredictor(torch.nn.Linear(5, 3), progress=False).to_parquet(loader, f"{tempfile.mkdtemp()}/a.parquet")
     >>> summary = summarize_rows(path)

@@ -24,9 +24,9 @@ from torch.utils.data import (
 
 from .. import __version__
 from .._optional import require, require_pyarrow
-from ..data.atomic import check_folder
+from ..data.atomic import check_folder, check_parquet
 from ..data.finding import call_model, check_source
-from ..data.parquet import Column, ParquetFile, check_parquet
+from ..data.parquet import Column, ParquetFile
 from ..functional.checks import FirstBatch, as_binary
 from ..functional.columns import TARGET_COLUMN
 from ..nn import Acceptance, ConformalTest
