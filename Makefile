@@ -46,7 +46,7 @@ test: lint
 
 # What takes minutes: the wheel in an environment of its own, the native code under sanitizers, the site, the pages of results.
 SLOW := tests/test_wheel.py tests/kernels tests/examples tests/benchmarks
-slow: setup oldest
+slow: setup
 	$(PYTEST) -m slow $(SLOW)
 
 # The kernels with the oldest torch, whose Triton compiles less; NumPy 2.4 breaks its interpreter.
