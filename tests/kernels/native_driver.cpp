@@ -31,10 +31,10 @@ static void parallel(void (*body)(void *), void *data, unsigned threads, unsigne
 static int get_number() { return thread; }
 static int get_count() { return all_threads; }
 
-static uint64_t state = 1;
+static uint64_t random_state = 1;
 static double uniform() {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return double(state >> 11) * 0x1p-53;
+    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+    return double(random_state >> 11) * 0x1p-53;
 }
 
 // Memory of exactly so many elements.
