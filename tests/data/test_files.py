@@ -306,7 +306,7 @@ def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, kind, writ
         read_logits(tmp_path / f"a.{kind}", classes=["cat", "dog", "bird"])
 
 
-@pytest.mark.parametrize("classes", [["a"], ["a", "b", "a"], ["a", "b"], "abc"])
+@pytest.mark.parametrize("classes", [["a"], ["a", "b", "a"], ["a", "b"], "abc", [1, 2, 3]])
 def test_names_that_do_not_fit(tmp_path, classes):
     np.savez(tmp_path / "a.npz", **GOOD)
     with pytest.raises(ValueError, match=r"two different names of classes|2 classes, one for each name, got 3"):
@@ -316,6 +316,8 @@ def test_names_that_do_not_fit(tmp_path, classes):
 NUMBERED = {
     "from 1 on": (["1", "2", "3"], [1, 2, 3, 1, -100], [0, 1, 2, 0, -100]),
     "in another order": (["2", "0", "1"], [0, 1, 2, 2, 0], [1, 2, 0, 0, 1]),
+    "with a point": (["1.0", "2.0", "3.0"], [1, 2, 3, 1, -100], [0, 1, 2, 0, -100]),
+    "with zeros": (["01", "02", "03"], [1, 2, 3, 1, -100], [0, 1, 2, 0, -100]),
     "indices": (["0", "1", "2"], [2, 1, 0, -100, 2], [2, 1, 0, -100, 2]),
     "some are indices": (["0", "1", "many"], [2, 1, 0, -100, 2], [2, 1, 0, -100, 2]),
 }
@@ -326,18 +328,20 @@ NUMBERED = {
 def test_names_of_classes_that_are_numbers(tmp_path, classes, target, expected, dtype):
     """Targets 1 and 2 of the classes 1, 2 and 3 were taken for indices, so that no prediction was correct."""
     if dtype == "U4":
-        target = [*map(str, target)] if "many" not in classes and -100 not in target else ["1"] * 5
+        target = [*map(str, target)] if "many" not in classes and -100 not in target else classes[1:2] * 5
         expected = [classes.index(x) for x in target]
     np.savez(tmp_path / "a.npz", logits=LOGITS[:5], target=np.array(target, dtype))
     (block,) = LogitReader(tmp_path / "a.npz", classes=classes)
     assert block.target.tolist() == expected
 
 
-@pytest.mark.parametrize("classes", [["1", "2", "3"], ["1", "2", "many"], ["01", "02", "03"]])
+@pytest.mark.parametrize(
+    "classes", [["1", "2", "3"], ["1", "2", "many"], ["01", "02", "03"], ["1.0", "2.0", "many"], ["0", "00", "1"]]
+)
 def test_numbers_that_may_be_names_or_indices_are_refused(tmp_path, classes):
     np.savez(tmp_path / "a.npz", logits=LOGITS[:2], target=np.array([1, 0]))
     with pytest.raises(
-        ValueError, match=r"expected class indices or known names of classes as targets, got '[01]' in row"
+        ValueError, match=r"expected class indices or known names of classes as targets, got [01] in row"
     ):
         read_logits(tmp_path / "a.npz", classes=classes)
 
@@ -418,6 +422,10 @@ BAD = {
     "cells.csv": (text("logits,target\n1,2\n"), "expected several numbers a row in 'logits', got one number a row"),
     "classes.csv": (text("cat,dog,label\n1,2,0\n"), "if columns have the names of the classes, name the classes in"),
     "none.parquet": (sheet(logits=[[1.0, 2.0], None]), "got lists of length 2, none"),
+    "no_lists.parquet": (
+        sheet(logits=pa.array([[]] * 3, pa.list_(pa.float64()))),
+        "expected logits of at least 2 classes, got 0",
+    ),
     "rowless.parquet": (sheet(logits=pa.array([], pa.list_(pa.float64()))), "at least one row of logits, got none"),
     "no_ending": (text("1 2 3"), "got 'no ending'"),
     "folder": (lambda path: path.mkdir(), "expected Parquet files, got none"),

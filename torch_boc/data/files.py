@@ -12,7 +12,9 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
@@ -112,7 +114,8 @@ class LogitReader:
         self.name = printable(PurePosixPath(self._path.removesuffix(".gz")).stem if name is None else name)
         with reading(self._path):
             names = None if classes is None else list(classes)
-            if names is not None and (isinstance(classes, str) or len({*names}) < max(2, len(names))):
+            known = {name for name in names or () if isinstance(name, str)}
+            if names is not None and (isinstance(classes, str) or len(known) < max(2, len(names))):
                 raise ContentError(f"expected a list of at least two different names of classes, got {classes!r}")
             self.classes: list[str] | None = names
             self._content = source if isinstance(source, Arrays) else open_content(self._path)
@@ -124,7 +127,7 @@ class LogitReader:
             if self._logits and self._content.kinds[self._logits[0]] == NUMBERS:
                 first: Any = next(self._content.batches(self._logits, 1))
                 self.num_classes = first[self._logits[0]].shape[1]
-            if self.num_classes == 1 or (self.classes and self.num_classes not in (0, len(self.classes))):
+            if self._logits and self.num_classes != (len(self.classes) if self.classes else max(2, self.num_classes)):
                 wanted = f"{len(self.classes)} classes, one for each name" if self.classes else "at least 2 classes"
                 raise ContentError(f"expected logits of {wanted}, got {self.num_classes}")
 
@@ -257,17 +260,25 @@ class LogitReader:
             return None
         values, places = batch[self._target], {name: i for i, name in enumerate(self.classes or ())}
         if isinstance(values, Tensor):
-            values, numbers = sets.class_indices(values), [x for x in places if re.fullmatch(r"-?\d+", x)]
-            if not self._logits or all(places[x] == int(x) for x in numbers):  # a predictor has written indices
+            values, numbers = sets.class_indices(values), {x: i for name, i in places.items() for x in _numbers(name)}
+            if not self._logits or all(i == x for x, i in numbers.items()):  # a predictor has written indices
                 return values
             # Names that are numbers decide. If only some are, an index could be taken for a name.
-            places = {**places, str(IGNORED_CLASS): IGNORED_CLASS} if len(numbers) == len(places) else {}
-            values = [*map(str, values.tolist())]
+            places = {**numbers, IGNORED_CLASS: IGNORED_CLASS} if len(numbers) == len(places) else {}
+            values = values.tolist()
         if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in places]:
             raise ContentError(
                 f"expected class indices or known names of classes as targets, got {unknown[0]}; {NAMING}"
             )
         return torch.tensor([places[x] for x in values])
+
+
+def _numbers(name: str) -> list[Decimal]:
+    """The whole number that a name is, such as 1 of "1", "01" and "1.0"; empty for other names."""
+    with suppress(ArithmeticError):
+        number = Decimal(name)
+        return [number] if number.is_finite() and number == number.to_integral_value() else []
+    return []
 
 
 def _joined(parts: Sequence[Any]) -> Any:
