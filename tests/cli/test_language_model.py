@@ -2,11 +2,14 @@
 
 import io
 import json
+import os
+import shutil
 
 import pandas
 import pytest
 import torch
 import transformers
+from torch import nn
 
 from tests.transformers.cases import SIZE, TOKENS, bert, byte_model, byte_tokenizer, prose, tiny
 from torch_boc.cli import language_model as command
@@ -44,6 +47,36 @@ def test_a_checkpoint_without_a_head_is_refused(run, book, command):
     assert (code, out) == (2, "")
     assert "error: headless: expected all weights of a causal language model, got none for lm_head.weight\n" in err
     assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt", "headless"}
+
+
+def other_width(path):
+    (path / "config.json").write_text((path / "config.json").read_text().replace('"n_embd": ', '"n_embd": 1'))
+
+
+def other_weights(write):
+    def damage(path):
+        (path / "model.safetensors").unlink()
+        write(path)
+
+    return damage
+
+
+DAMAGES = {
+    "cut": lambda path: os.truncate(path / "model.safetensors", 5000),
+    "noise": lambda path: (path / "model.safetensors").write_bytes(b"noise" * 99),
+    "another width": other_width,
+    "pickle": other_weights(lambda path: torch.save({"a": nn.ReLU()}, path / "pytorch_model.bin")),
+    "empty": other_weights(lambda path: (path / "pytorch_model.bin").touch()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_checkpoint_is_refused_in_one_line(run, folder, book, damage):
+    shutil.copytree(folder, book / "damaged")
+    damage(book / "damaged")
+    code, out, err = run("text", "book.txt", "--model", "damaged")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("torch-boc: error: damaged: transformers cannot load a causal language model: ")
 
 
 def test_the_numbers_of_texts(run, folder, book):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._optional import quiet_transformers, require
-from ..data.atomic import check_file, check_parquet, printable, replacing
+from ..data.atomic import check_file, check_parquet, is_memory_error, printable, replacing
 from . import options as o
 from .output import Terminal, list_files, print_json, show_table, working
 
@@ -162,8 +162,10 @@ def load_model(name: str) -> tuple[Any, Any]:
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
             model, info = transformers.AutoModelForCausalLM.from_pretrained(where, **how, **options)
-        except (OSError, ValueError, KeyError) as error:
-            said = " ".join(str(error).split())
+        except Exception as error:  # libraries raise all kinds of errors on damaged files
+            if isinstance(error, ImportError) or is_memory_error(error):
+                raise
+            said = printable(" ".join((str(error) or type(error).__name__).split()))
             raise ValueError(f"{name}: transformers cannot load a causal language model: {said[:300]}") from error
     if missing := sorted(info["missing_keys"]):  # transformers gives them random values
         got = f"{missing[0]}{f' and {len(missing) - 1} more' * (len(missing) > 1)}"
