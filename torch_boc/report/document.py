@@ -65,7 +65,7 @@ PAGES.globals["glossary"] = GLOSSARY.items()
 
 def page(results: Results, story: Story, up: str | None = None) -> str:
     """The whole page, with a link to the page of all models, if there is one."""
-    top = filter(None, [str(results.settings.get("title", "")), story.headline, results.settings.get("date")])
+    top = filter(None, [str(results.settings.get("title", "")), story.headline, str(results.settings.get("date", ""))])
     return PAGES.get_template("report.html.jinja").render(
         title=story.finding,
         top=" · ".join(top),

@@ -171,7 +171,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
     with naming(str(path)):
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"expected the JSON of a report, got a file that is not JSON ({error})") from None
         try:
             report = _restored(content)
