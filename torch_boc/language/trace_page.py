@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..report.document import environment
+from ..report.words import counted
 from .record import TokenRecord
 
 _TEMPLATES = environment(Path(__file__).with_name("templates"))
@@ -89,7 +90,7 @@ def counts(records: Sequence[TokenRecord]) -> str:
     """How many sequences and tokens there are."""
     total, prompt = sum(len(x) for x in records), sum(x.prompt_length for x in records)
     told = f", {prompt:,} of them prompt" if prompt else ""
-    return f"{_count(len(records), 'sequence')}, {_count(total, 'token')}{told}"
+    return f"{counted(len(records), 'sequence')}, {counted(total, 'token')}{told}"
 
 
 def headline(sequence: TokenRecord) -> str:
@@ -104,7 +105,7 @@ def headline(sequence: TokenRecord) -> str:
     }
     known = [text for name, text in said.items() if not math.isnan(row[name])]
     known += [f"ended by {row['finish']}"] if row["finish"] else []
-    return ", ".join([_count(row["tokens"], "token"), *known])
+    return ", ".join([counted(row["tokens"], "token"), *known])
 
 
 def visible(label: str) -> str:
@@ -159,7 +160,3 @@ def _short(values: Sequence[float]) -> list[float | int | None]:
     """Numbers in four digits for JSON; None where there is none."""
     found = (float(f"{x:.4g}") if math.isfinite(x) else None for x in values)
     return [int(x) if x is not None and x == int(x) else x for x in found]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
