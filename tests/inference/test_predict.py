@@ -85,6 +85,9 @@ def test_likeliest_classes_names_and_logits(tmp_path):
         list(predictor(model, class_names=names[:4]).predict(data()[0]))
     with pytest.raises(ValueError, match="expected the column 'prediction' with class_names="):
         predictor(model, class_names=names, columns=["gap"])
+    for top_k in (6, -1):
+        with pytest.raises(ValueError, match=f"expected top_k from 0 to 5, the number of classes, got {top_k}"):
+            list(predictor(model, top_k=top_k).predict(data()[0]))
 
 
 def test_the_smallest_odds_keep_their_digits():

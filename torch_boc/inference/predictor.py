@@ -340,6 +340,8 @@ class BoCPredictor:
         found, names = {}, self.class_names
         if names is not None and len(names) != logits.shape[-1]:
             raise ValueError(f"expected {logits.shape[-1]} class_names, as the logits have classes, got {len(names)}")
+        if not 0 <= self.top_k <= logits.shape[-1]:
+            raise ValueError(f"expected top_k from 0 to {logits.shape[-1]}, the number of classes, got {self.top_k}")
         if self.top_k:
             found["top_confidences"], found["top_classes"] = logits.softmax(-1, torch.float32).topk(self.top_k)
         return found | ({"logits": logits.to(torch.float32, copy=True)} if self.keep_logits else {})
