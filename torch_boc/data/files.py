@@ -258,7 +258,8 @@ class LogitReader:
         """Class indices, from numbers or from names of classes."""
         if self._target is None:
             return None
-        values, places = batch[self._target], {name: i for i, name in enumerate(self.classes or ())}
+        values = batch[self._target]
+        places: dict[Any, int] = {name: i for i, name in enumerate(self.classes or ())}
         if isinstance(values, Tensor):
             values, numbers = sets.class_indices(values), {x: i for name, i in places.items() for x in _numbers(name)}
             if not self._logits or all(i == x for x, i in numbers.items()):  # a predictor has written indices
