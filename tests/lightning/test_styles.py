@@ -321,6 +321,11 @@ REFUSED = {
         r"a dict with 'loss': Tensor \(\)\nseen: module 'model' returning \(16, 5\)",
         "model",
     ),
+    "multi-label, returned": (
+        lambda module, batch: {"loss": multi_label(module, batch), "logits": module.outputs[-1]},
+        r"one class for each sample, got multi-label logits of shape \(16, 5\)",
+        None,
+    ),
     "probabilities": (lambda module, batch: module(batch[0]).softmax(1), "got probabilities", None),
 }
 
@@ -330,7 +335,8 @@ REFUSED = {
 def test_refused(style, checks, tmp_path):
     step, words, remedy = REFUSED[style]
     module = Module(step)
-    module.head = network(3)
+    module.head, module.outputs = network(3), []
+    module.model.register_forward_hook(lambda _, args, output: module.outputs.append(output))
     make = (lambda xy: (xy[0], "abc")) if "no" in style else None
     for stage in ("fit", "validate", "test"):
         run = trainer(lightning, tmp_path, BoCCallback(), num_sanity_val_steps=checks)
@@ -339,6 +345,11 @@ def test_refused(style, checks, tmp_path):
         assert str(error.value).count("\n") <= 2
         assert (run.global_step == 0) == (checks > 0 or stage != "fit")
         assert remedy is None or f"BoCCallback(logits={remedy!r})" in str(error.value)
+
+
+def test_named_multi_label_logits_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="got multi-label logits"):
+        run_of(tmp_path, logits="model").validate(Module(multi_label), batches())
 
 
 COMMONEST = [*STYLES][:5]
@@ -393,6 +404,56 @@ class TestBinary:
         z = network(1)(X)
         want = reference(torch.cat([torch.zeros_like(z), z], 1), (Y > 2).long())
         assert_values(run.callback_metrics, "val/boc/", want)
+
+    def test_smoothed_targets_cost_what_needs_a_class(self, tmp_path):
+        def step(module, batch):
+            z = module(batch[0])[:, 0]
+            return functional.binary_cross_entropy_with_logits(z, (batch[1] > 2) * 0.8 + 0.1)
+
+        run = run_of(tmp_path)
+        with expected_warning("no batch has a target"):
+            run.validate(Module(step, network(1)), batches(), verbose=False)
+        assert "val/boc/gap" in run.callback_metrics
+        assert "val/boc/nll" not in run.callback_metrics
+
+    def test_single_logits_of_another_loss_need_the_argument(self, tmp_path):
+        def step(module, batch):
+            return functional.soft_margin_loss(module(batch[0])[:, 0], batch[1] * 2.0 - 1)
+
+        labels = (Y > 2).long()
+        module, make = Module(step, network(1)), lambda xy: (xy[0], (xy[1] > 2).long())
+        with pytest.raises(TypeError, match=r"got single logits of shape \(16, 1\); BoCCallback\(binary=True\)"):
+            run_of(tmp_path).validate(module, batches(make))
+        run = run_of(tmp_path, binary=True)
+        run.validate(module, batches(make), verbose=False)
+        z = network(1)(X)
+        assert_values(
+            run.callback_metrics, "val/boc/", reference(torch.cat([torch.zeros_like(z), z], 1), make((X, Y))[1])
+        )
+
+
+@pytest.mark.parametrize("kind", ["script", "trace"])
+def test_steps_may_call_modules_of_torchscript(kind, tmp_path):
+    def step(module, batch):
+        return by_hand(module.model, batch)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        model = torch.jit.script(network()) if kind == "script" else torch.jit.trace(network(), X[:2])
+        run = run_of(tmp_path)
+        run.validate(Module(step, model), batches(), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+
+
+def test_warnings_of_a_step_are_said_as_often_as_without_the_callback(tmp_path):
+    def step(module, batch):
+        warnings.warn("of the user", stacklevel=1)
+        return by_hand(module, batch)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        run_of(tmp_path).validate(Module(step), batches(), verbose=False)
+    assert sum("of the user" in str(x.message) for x in said) == 1
 
 
 @pytest.mark.parametrize("way", ["LBFGS", "manual", "accumulated"])

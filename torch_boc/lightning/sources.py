@@ -105,10 +105,10 @@ class LogitSource:
         self.forget()
         with ExitStack() as stack:
             losses = stack.enter_context(capture_losses())
-            compiled = any(getattr(part, "_compiled_call_impl", None) for part in module.modules())
-            compiled = compiled or getattr(module, "_compiler_ctx", None) is not None
-            if self.logits is None and loader not in self._settled and not compiled:
-                self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped)).outputs
+            hidden = self.logits is not None or loader in self._settled or getattr(module, "_compiler_ctx", None)
+            if not hidden and not any(getattr(part, "_compiled_call_impl", None) for part in module.modules()):
+                compiled = any(hasattr(part, "_orig_mod") for part in module.modules())
+                self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped, compiled=compiled)).outputs
             yield
         self._calls = losses.calls
 
@@ -149,6 +149,9 @@ class LogitSource:
             rows, target = as_binary(logits, target, dim=dim)
         else:
             rows = logits.movedim(class_axis(logits, target) if dim is None else dim, -1) if logits.ndim else logits
+        if rows.shape[-1:] == (1,):
+            got = f"single logits of shape {tuple(logits.shape)}"
+            raise ValueError(f"expected at least 2 classes, got {got}; BoCCallback(binary=True) takes them")
         found = call is None and target is not None and self.target is None and not callable(self.logits)
         if found and rows.ndim == 3 and any(predicts_next(part, rows.shape[-1]) for part in module.modules()):
             target, misplaced = None, "expected the loss of a causal language model, which shifts the labels, got none"
@@ -183,10 +186,10 @@ class LogitSource:
                 got = f"{len(self._named)} ({why})"
                 raise TypeError(f"expected one call of the submodule {self.logits!r} in a step, got {got}")
             logits = find_logits(self._named[0]).detach()
-            return logits, None, _call_of(logits, calls), f"the submodule {self.logits!r}"
+            return logits, None, _call_of(logits, self._calls), f"the submodule {self.logits!r}"
         returned = self._as_logits(outputs)
         if returned is not None:
-            call, named = _call_of(returned, calls), not isinstance(outputs, Tensor | tuple | list)
+            call, named = _call_of(returned, self._calls), not isinstance(outputs, Tensor | tuple | list)
             # Without a name, what has other classes than the loss may be anything, such as features.
             if call or named or len(calls) != 1 or calls[0].logits.shape[1:2] == returned.shape[1:2]:
                 return returned, None, call, "what the step returned"
@@ -202,6 +205,8 @@ class LogitSource:
         names = [*filter(None, self._module_outputs(module))]
         if self._modules and not names:
             names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
+        if len(calls) < len(self._calls):  # the output of a module would be what the refused loss got
+            names = []
         remedy = repr(names[-1]) if names else "lambda outputs, batch, module: (logits, target)"
         several = "logits of one loss" if len(calls) > 1 else "logits"
         raise TypeError(
@@ -254,13 +259,15 @@ class LogitSource:
     def _labels(self, call: LossCall, batch: Any, loader: Any) -> Tensor | None:
         """The class indices that a loss got. In the first batch of a loader their values are looked at."""
         target, first = call.target, loader not in self._one_hot
-        if target is None or call.binary:
-            return target
-        if target.is_floating_point():
-            top = target.amax(1)
+        if target is not None and target.is_floating_point():
+            hard = target == target.round() if call.binary else target.amax(1) == 1
             if first:
-                self._one_hot[loader] = bool((top == 1).all())
-            return torch.where(top == 1, target.argmax(1), -1) if self._one_hot[loader] else None
+                self._one_hot[loader] = bool(hard.all())
+            if call.binary and self._one_hot[loader]:
+                return target
+            return torch.where(hard, target.argmax(1), -1) if self._one_hot[loader] else None
+        if target is None:
+            return target
         size = len(target)
         if first and size > 1 and call.logits.shape == (size, size):
             made = not any(x.numel() == size and same_memory(x, target) for x in _tensors(batch))
@@ -279,6 +286,8 @@ def _call_of(logits: Tensor, calls: list[LossCall]) -> LossCall | None:
     for call in calls:
         copied = call.logits.dtype != logits.dtype and call.logits.numel() == logits.numel()
         if copied or same_memory(call.logits, logits):
+            if call.refused:
+                raise TypeError(f"expected logits with one class for each sample, got {call.refused}")
             return call
     return None
 
