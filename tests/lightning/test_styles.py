@@ -420,7 +420,6 @@ class TestBinary:
         def step(module, batch):
             return functional.soft_margin_loss(module(batch[0])[:, 0], batch[1] * 2.0 - 1)
 
-        labels = (Y > 2).long()
         module, make = Module(step, network(1)), lambda xy: (xy[0], (xy[1] > 2).long())
         with pytest.raises(TypeError, match=r"got single logits of shape \(16, 1\); BoCCallback\(binary=True\)"):
             run_of(tmp_path).validate(module, batches(make))
