@@ -2,7 +2,7 @@
 
 import warnings
 from collections import namedtuple
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -125,6 +125,17 @@ def with_metrics(module, batch):
     return {"loss": loss, "preds": z.argmax(1), "targets": batch[1]}
 
 
+class Broken(nn.Module):
+    def forward(self, x):
+        raise RuntimeError
+
+
+def with_a_fallback(module, batch):
+    with suppress(RuntimeError):
+        Broken()(batch[0])
+    return by_hand(module, batch)
+
+
 def metric_only(module, batch):
     module.accuracy.update(module(batch[0]), batch[1])
 
@@ -151,6 +162,7 @@ STYLES = {
     "returns features": features,
     "a loss by hand": by_hand,
     "a metric alone": metric_only,
+    "a module that fails": with_a_fallback,
     "two further passes": two_passes,
     "by keyword": lambda module, batch: functional.cross_entropy(target=batch[1], input=module.model(batch[0])),
     "mixup": mixup,

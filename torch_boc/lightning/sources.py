@@ -178,11 +178,7 @@ class LogitSource:
             raise TypeError(f"expected a tuple of two, (logits, target or None), got {describe(result)}{count}")
         if self.logits is not None:
             if len(self._named) != 1:
-                why = (
-                    "in chunks, for several views, or for each new token"
-                    if self._named
-                    else "a compiled model hides it"
-                )
+                why = "in chunks, for several views, or for each new token" if self._named else "compiled code hides it"
                 got = f"{len(self._named)} ({why})"
                 raise TypeError(f"expected one call of the submodule {self.logits!r} in a step, got {got}")
             logits = find_logits(self._named[0]).detach()

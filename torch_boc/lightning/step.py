@@ -77,7 +77,8 @@ class ModuleCalls(ExitStack):
             return
         self._handle.remove()  # not for the modules inside of this one
         scripted = isinstance(module, ScriptModule)  # it takes no hook of its own, and calls none inside
-        self._handle = (register_module_forward_hook if scripted else module.register_forward_hook)(self._after)
+        register = register_module_forward_hook if scripted else module.register_forward_hook
+        self._handle = register(self._after, always_call=True)  # after an error that the step catches, too
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         self._handle.remove()

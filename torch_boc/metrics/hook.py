@@ -81,8 +81,8 @@ class watch:  # noqa: N801, it is used as a function
 
     Without a module, logits and targets are those of every classification loss in the block, as
     `torch_boc.data.capture_losses` sees them. Each is added when the next one is computed, so that no logits are kept.
-    A block without such a loss raises an error at its end, and so does one whose losses have several numbers of
-    classes.
+    Where a step writes its logits over those of the step before (CUDA graphs, `out=`), watch the module instead. A
+    block without such a loss raises an error at its end, and so does one whose losses have several numbers of classes.
 
     With a module, every call of it is one update. A module that runs several times in a step (gradient accumulation, a
     forward pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so
