@@ -579,6 +579,36 @@ def test_segmentation(tmp_path):
     assert run.callback_metrics["val/boc/nll"].isnan()
 
 
+@pytest.mark.parametrize("source", [None, "model"])
+def test_as_many_tokens_as_classes(source, tmp_path):
+    """The loss says which axis has the classes, not the shape."""
+    tokens, labels = torch.randn(6, CLASSES, 8), torch.randint(CLASSES, (6, CLASSES))
+
+    def step(module, batch):
+        logits = module.model(batch[0])
+        functional.cross_entropy(logits.transpose(1, 2), batch[1])
+        return logits
+
+    run = run_of(tmp_path, logits=source)
+    run.validate(Module(step), DataLoader(list(zip(tokens, labels, strict=True)), batch_size=3), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(tokens).transpose(1, 2), labels))
+
+
+def test_copies_of_one_of_several_logits(tmp_path):
+    """A copy in another precision may be that of either loss: the target is that of the batch."""
+    other = network()
+
+    def step(module, batch):
+        logits = module.model(batch[0])
+        functional.cross_entropy(other(-batch[0]), batch[1])
+        functional.cross_entropy(logits, batch[1])
+        return {"logits": logits.double()}
+
+    run = run_of(tmp_path)
+    run.validate(Module(step), batches(), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+
+
 @pytest.mark.parametrize("kind", ["sequences", "tokens", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_transformers(kind, dtype, tmp_path):

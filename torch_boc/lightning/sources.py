@@ -1,7 +1,7 @@
 """Where the logits and the targets of a step come from."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -136,8 +136,7 @@ class LogitSource:
             self.forget()
         binary, dim, misplaced = self.binary, self.dim, ""
         if call is not None:
-            binary, dim = binary or call.binary, None if call.binary else 1
-            logits = logits if logits.shape == call.logits.shape else call.logits  # such as flattened tokens
+            logits, binary, dim = call.logits, binary or call.binary, None if call.binary else 1
         if call is not None and self.target is None:
             target = self._labels(call, batch, loader)
         elif self.target is not None or not callable(self.logits):
@@ -231,11 +230,10 @@ class LogitSource:
         """Whether logits fit the target, or without one the samples and the known number of classes."""
         if classes and not self.binary and classes not in (logits.shape[1], logits.shape[-1]):
             return False
-        try:
-            target = self._find(outputs, batch, module, logits, self.dim, binary=self.binary)
-        except ValueError:
-            target = None
-        return target is not None or bool(classes and len(logits) == _num_samples(batch))
+        with suppress(ValueError):
+            if self._find(outputs, batch, module, logits, self.dim, binary=self.binary) is not None:
+                return True
+        return bool(classes and len(logits) == _num_samples(batch))
 
     def _find(
         self, outputs: Any, batch: Any, module: Any, logits: Tensor, dim: int | None, *, binary: bool
@@ -279,13 +277,12 @@ class LogitSource:
 
 def _call_of(logits: Tensor, calls: list[LossCall]) -> LossCall | None:
     """The call of a loss that got these logits: the same memory, or a copy in another precision."""
-    for call in calls:
-        copied = call.logits.dtype != logits.dtype and call.logits.numel() == logits.numel()
-        if copied or same_memory(call.logits, logits):
-            if call.refused:
-                raise TypeError(f"expected logits with one class for each sample, got {call.refused}")
-            return call
-    return None
+    same = [call for call in calls if same_memory(call.logits, logits)]
+    copies = [x for x in calls if x.logits.dtype != logits.dtype and x.logits.numel() == logits.numel()]
+    found = same or copies
+    if len(found) == 1 and found[0].refused:
+        raise TypeError(f"expected logits with one class for each sample, got {found[0].refused}")
+    return found[0] if len(found) == 1 else None
 
 
 def _tensors(batch: Any) -> list[Tensor]:
