@@ -333,6 +333,18 @@ REFUSED = {
         r"a dict with 'loss': Tensor \(\)\nseen: module 'model' returning \(16, 5\)",
         "model",
     ),
+    "two views": (
+        lambda module, batch: by_hand(module, batch) + by_hand(module, (-batch[0], batch[1])),
+        r"module 'Module' returning \(16, 5\), module 'Module' returning \(16, 5\)\n.*logits=lambda",
+        None,
+    ),
+    "losses of two views": (
+        lambda module, batch: (
+            functional.cross_entropy(module(batch[0]), batch[1]) + functional.cross_entropy(module(-batch[0]), batch[1])
+        ),
+        r"cross_entropy of logits \(16, 5\), cross_entropy .*\n.*logits=lambda",
+        None,
+    ),
     "multi-label, returned": (
         lambda module, batch: {"loss": multi_label(module, batch), "logits": module.outputs[-1]},
         r"one class for each sample, got multi-label logits of shape \(16, 5\)",

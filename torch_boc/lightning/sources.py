@@ -136,7 +136,9 @@ class LogitSource:
             self.forget()
         binary, dim, misplaced = self.binary, self.dim, ""
         if call is not None:
-            logits, binary, dim = call.logits, binary or call.binary, None if call.binary else 1
+            binary, dim = binary or call.binary, None if call.binary else 1
+            alike = logits.shape == call.logits.shape and logits.stride() == call.logits.stride()
+            logits = logits if alike else call.logits  # such as flattened or transposed tokens
         if call is not None and self.target is None:
             target = self._labels(call, batch, loader)
         elif self.target is not None or not callable(self.logits):
@@ -190,17 +192,18 @@ class LogitSource:
                 return returned, None, call, "what the step returned"
         if len(calls) == 1:
             return calls[0].logits, None, calls[0], calls[0].loss
-        found = {name or type(module).__name__: x for name, x in self._module_outputs(module).items()}
-        fitting = {name: x for name, x in found.items() if self._fits(x, outputs, batch, module, classes)}
+        found = self._module_outputs(module)
+        fitting = [(name, x) for name, x in found if self._fits(x, outputs, batch, module, classes)]
         if len(fitting) == 1 and not self._calls:
-            ((name, logits),) = fitting.items()
-            return logits, None, None, f"the module {name!r}"
+            ((name, logits),) = fitting
+            return logits, None, None, f"the module {name or type(module).__name__!r}"
         seen = [call.refused or f"{call.loss} of logits {tuple(call.logits.shape)}" for call in self._calls]
-        seen += [f"module {name!r} returning {tuple(x.shape)}" for name, x in found.items()]
-        names = [*filter(None, self._module_outputs(module))]
+        seen += [f"module {name or type(module).__name__!r} returning {tuple(x.shape)}" for name, x in found]
+        names = [name for name, _ in found if name]
         if self._modules and not names:
             names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
-        if len(calls) < len(self._calls):  # the output of a module would be what the refused loss got
+        # The output of a module would be what the refused loss got, or there are several.
+        if len(calls) < len(self._calls) or len({name for name, _ in found}) < len(found):
             names = []
         remedy = repr(names[-1]) if names else "lambda outputs, batch, module: (logits, target)"
         several = "logits of one loss" if len(calls) > 1 else "logits"
@@ -217,13 +220,13 @@ class LogitSource:
             return None
         return logits if logits.is_floating_point() and logits.ndim + self.binary > 1 else None
 
-    def _module_outputs(self, module: nn.Module) -> dict[str, Tensor]:
-        """What the modules returned that the step called, by their names; the same logits once."""
-        names, found = {part: name for name, part in module.named_modules()}, dict[str, Tensor]()
+    def _module_outputs(self, module: nn.Module) -> list[tuple[str, Tensor]]:
+        """What the modules returned that the step called, with their names; the same logits once."""
+        names, found = {part: name for name, part in module.named_modules()}, list[tuple[str, Tensor]]()
         for part, output in self._modules:
             logits = self._as_logits(output)
-            if logits is not None and part in names and not any(same_memory(logits, x) for x in found.values()):
-                found[names[part]] = logits
+            if logits is not None and part in names and not any(same_memory(logits, x) for _, x in found):
+                found.append((names[part], logits))
         return found
 
     def _fits(self, logits: Tensor, outputs: Any, batch: Any, module: Any, classes: int | None) -> bool:
