@@ -496,6 +496,16 @@ def test_the_last_call_of_a_training_step_counts(way, tmp_path):
     assert_values(run.callback_metrics, "train/boc/", reference(calls[-1], Y[32:]))
 
 
+def test_a_training_step_with_several_losses_is_refused_at_once(tmp_path):
+    module = Module(lambda module, batch: logged(module, batch))
+    module.head = network(3)
+    module.training_step = lambda batch, batch_idx: two_heads(module, batch)
+    run = trainer(lightning, tmp_path, BoCCallback(every_n_train_steps=1000))
+    with pytest.raises(TypeError, match="expected logits of one loss"):
+        run.fit(module, batches(), batches())
+    assert run.global_step == 1
+
+
 def test_targets_of_the_batch_in_order_are_no_contrastive_loss(tmp_path):
     """As many classes as samples, with targets 0 to 4: those of the batch name classes."""
     ordered = torch.arange(CLASSES)
