@@ -303,12 +303,9 @@ class BoCCallback(Callback):
         with nullcontext() if strict else self._probes.problems.tolerated(f"some ood loaders of {stage}"):
             if wrong:
                 raise ValueError(wrong)
-        service = (
-            self.conformal_test
-            if stage == "test" and self.conformal_test is not None and self.conformal_test.calibrated
-            else None
-        )
-        if stage == "test" and self.conformal_test is not None and service is None:
+        tested = self.conformal_test if stage == "test" else None
+        service = tested if tested is not None and tested.calibrated else None
+        if tested is not None and service is None:
             self._probes.problems.say(
                 f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
                 "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"

@@ -260,13 +260,11 @@ class LogitSource:
             hard = target == target.round() if call.binary else target.amax(1) == 1
             if first:
                 self._one_hot[loader] = bool(hard.all())
-            if call.binary and self._one_hot[loader]:
-                return target
-            return torch.where(hard, target.argmax(1), -1) if self._one_hot[loader] else None
-        if target is None:
-            return target
-        size = len(target)
-        if first and size > 1 and call.logits.shape == (size, size):
+            if not self._one_hot[loader]:
+                return None
+            return target if call.binary else torch.where(hard, target.argmax(1), -1)
+        size = len(call.logits)
+        if first and target is not None and size > 1 and call.logits.shape == (size, size):
             made = not any(x.numel() == size and same_memory(x, target) for x in _tensors(batch))
             if made and target.equal(torch.arange(size, device=target.device)):
                 got = f"{size} × {size} similarities with targets 0 to {size - 1}"
