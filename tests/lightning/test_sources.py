@@ -90,7 +90,7 @@ SOURCES = {
     ("wrong", "words"),
     [
         (torch.randn(4), r"expected logits .*(binary=True|which returned)"),
-        (torch.randn(4, 1), "at least 2 classes on dim=-1, got 1"),
+        (torch.randn(4, 1), "at least 2 classes, got single logits"),
         (torch.randn(4, 2, 3), r"expected dim, .* dim=1 reads 2 classes .* \(4, 3\), .* dim=-1 3 classes .* \(4, 2\)"),
         (torch.tensor(0.5), r"expected logits"),
         (torch.ones(4, 3, dtype=torch.long), "expected .*logits"),

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import namedtuple
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -125,6 +125,17 @@ def with_metrics(module, batch):
     return {"loss": loss, "preds": z.argmax(1), "targets": batch[1]}
 
 
+class Broken(nn.Module):
+    def forward(self, x):
+        raise RuntimeError
+
+
+def with_a_fallback(module, batch):
+    with suppress(RuntimeError):
+        Broken()(batch[0])
+    return by_hand(module, batch)
+
+
 def metric_only(module, batch):
     module.accuracy.update(module(batch[0]), batch[1])
 
@@ -151,6 +162,7 @@ STYLES = {
     "returns features": features,
     "a loss by hand": by_hand,
     "a metric alone": metric_only,
+    "a module that fails": with_a_fallback,
     "two further passes": two_passes,
     "by keyword": lambda module, batch: functional.cross_entropy(target=batch[1], input=module.model(batch[0])),
     "mixup": mixup,
@@ -245,6 +257,17 @@ def test_batches(kind, source, tmp_path):
         found = {key: value for key, value in want.items() if not (soft and key in LABELLED)}
         assert_values(run.callback_metrics, f"{stage}/boc/", found)
         assert soft == (f"{stage}/boc/nll" not in run.callback_metrics)
+    if source == "submodule":
+        return  # the training step calls it twice
+    run, other = (
+        run_of(tmp_path, every_n_train_steps=3, ood={1: "near"}),
+        batches(lambda xy: make((xy[0] * 0.1, xy[1]))),
+    )
+    with expected_warning("of .*: no batch has a target" if soft else ""):
+        run.fit(module, batches(make), [batches(make), other])
+    last = reference(network()(X[32:]), None if soft else Y[32:])
+    assert_values(run.callback_metrics, "train/boc/", last)
+    assert_values(run.callback_metrics, "val/boc/near/", reference(network()(X * 0.1)))
 
 
 def near(xy):
@@ -262,7 +285,7 @@ def test_fits(style, library, tmp_path):
     assert not {"training_step", "validation_step", "test_step"} & {*vars(run.strategy)}
 
 
-@pytest.mark.parametrize("style", ["logs the loss, returns nothing", "returns the logits", "a loss by hand"])
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "mixup"])
 @pytest.mark.parametrize("target", ["foreign", "none"])
 def test_loaders_out_of_distribution(style, target, tmp_path):
     """Their steps compute no loss, and their targets are no classes of the model."""
@@ -321,6 +344,23 @@ REFUSED = {
         r"a dict with 'loss': Tensor \(\)\nseen: module 'model' returning \(16, 5\)",
         "model",
     ),
+    "two views": (
+        lambda module, batch: by_hand(module, batch) + by_hand(module, (-batch[0], batch[1])),
+        r"module 'Module' returning \(16, 5\), module 'Module' returning \(16, 5\)\n.*logits=lambda",
+        None,
+    ),
+    "losses of two views": (
+        lambda module, batch: (
+            functional.cross_entropy(module(batch[0]), batch[1]) + functional.cross_entropy(module(-batch[0]), batch[1])
+        ),
+        r"cross_entropy of logits \(16, 5\), cross_entropy .*\n.*logits=lambda",
+        None,
+    ),
+    "multi-label, returned": (
+        lambda module, batch: {"loss": multi_label(module, batch), "logits": module.outputs[-1]},
+        r"one class for each sample, got multi-label logits of shape \(16, 5\)",
+        None,
+    ),
     "probabilities": (lambda module, batch: module(batch[0]).softmax(1), "got probabilities", None),
 }
 
@@ -330,7 +370,8 @@ REFUSED = {
 def test_refused(style, checks, tmp_path):
     step, words, remedy = REFUSED[style]
     module = Module(step)
-    module.head = network(3)
+    module.head, module.outputs = network(3), []
+    module.model.register_forward_hook(lambda _, args, output: module.outputs.append(output))
     make = (lambda xy: (xy[0], "abc")) if "no" in style else None
     for stage in ("fit", "validate", "test"):
         run = trainer(lightning, tmp_path, BoCCallback(), num_sanity_val_steps=checks)
@@ -339,6 +380,11 @@ def test_refused(style, checks, tmp_path):
         assert str(error.value).count("\n") <= 2
         assert (run.global_step == 0) == (checks > 0 or stage != "fit")
         assert remedy is None or f"BoCCallback(logits={remedy!r})" in str(error.value)
+
+
+def test_named_multi_label_logits_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="got multi-label logits"):
+        run_of(tmp_path, logits="model").validate(Module(multi_label), batches())
 
 
 COMMONEST = [*STYLES][:5]
@@ -394,6 +440,55 @@ class TestBinary:
         want = reference(torch.cat([torch.zeros_like(z), z], 1), (Y > 2).long())
         assert_values(run.callback_metrics, "val/boc/", want)
 
+    def test_smoothed_targets_cost_what_needs_a_class(self, tmp_path):
+        def step(module, batch):
+            z = module(batch[0])[:, 0]
+            return functional.binary_cross_entropy_with_logits(z, (batch[1] > 2) * 0.8 + 0.1)
+
+        run = run_of(tmp_path)
+        with expected_warning("no batch has a target"):
+            run.validate(Module(step, network(1)), batches(), verbose=False)
+        assert "val/boc/gap" in run.callback_metrics
+        assert "val/boc/nll" not in run.callback_metrics
+
+    def test_single_logits_of_another_loss_need_the_argument(self, tmp_path):
+        def step(module, batch):
+            return functional.soft_margin_loss(module(batch[0])[:, 0], batch[1] * 2.0 - 1)
+
+        module, make = Module(step, network(1)), lambda xy: (xy[0], (xy[1] > 2).long())
+        with pytest.raises(TypeError, match=r"got single logits of shape \(16, 1\); BoCCallback\(binary=True\)"):
+            run_of(tmp_path).validate(module, batches(make))
+        run = run_of(tmp_path, binary=True)
+        run.validate(module, batches(make), verbose=False)
+        z = network(1)(X)
+        assert_values(
+            run.callback_metrics, "val/boc/", reference(torch.cat([torch.zeros_like(z), z], 1), make((X, Y))[1])
+        )
+
+
+@pytest.mark.parametrize("kind", ["script", "trace"])
+def test_steps_may_call_modules_of_torchscript(kind, tmp_path):
+    def step(module, batch):
+        return by_hand(module.model, batch)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        model = torch.jit.script(network()) if kind == "script" else torch.jit.trace(network(), X[:2])
+        run = run_of(tmp_path)
+        run.validate(Module(step, model), batches(), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+
+
+def test_warnings_of_a_step_are_said_as_often_as_without_the_callback(tmp_path):
+    def step(module, batch):
+        warnings.warn("of the user", stacklevel=1)
+        return by_hand(module, batch)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        run_of(tmp_path).validate(Module(step), batches(), verbose=False)
+    assert sum("of the user" in str(x.message) for x in said) == 1
+
 
 @pytest.mark.parametrize("way", ["LBFGS", "manual", "accumulated"])
 def test_the_last_call_of_a_training_step_counts(way, tmp_path):
@@ -410,6 +505,16 @@ def test_the_last_call_of_a_training_step_counts(way, tmp_path):
     run = trainer(lightning, tmp_path, BoCCallback(every_n_train_steps=1), **options)
     run.fit(module, batches(), batches())
     assert_values(run.callback_metrics, "train/boc/", reference(calls[-1], Y[32:]))
+
+
+def test_a_training_step_with_several_losses_is_refused_at_once(tmp_path):
+    module = Module(lambda module, batch: logged(module, batch))
+    module.head = network(3)
+    module.training_step = lambda batch, batch_idx: two_heads(module, batch)
+    run = trainer(lightning, tmp_path, BoCCallback(every_n_train_steps=1000))
+    with pytest.raises(TypeError, match="expected logits of one loss"):
+        run.fit(module, batches(), batches())
+    assert run.global_step == 1
 
 
 def test_targets_of_the_batch_in_order_are_no_contrastive_loss(tmp_path):
@@ -505,6 +610,36 @@ def test_segmentation(tmp_path):
     with pytest.warns(UserWarning, match=r"targets in .* outside"):
         run.validate(module, loader, verbose=False)
     assert run.callback_metrics["val/boc/nll"].isnan()
+
+
+@pytest.mark.parametrize("source", [None, "model"])
+def test_as_many_tokens_as_classes(source, tmp_path):
+    """The loss says which axis has the classes, not the shape."""
+    tokens, labels = torch.randn(6, CLASSES, 8), torch.randint(CLASSES, (6, CLASSES))
+
+    def step(module, batch):
+        logits = module.model(batch[0])
+        functional.cross_entropy(logits.transpose(1, 2), batch[1])
+        return logits
+
+    run = run_of(tmp_path, logits=source)
+    run.validate(Module(step), DataLoader(list(zip(tokens, labels, strict=True)), batch_size=3), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(tokens).transpose(1, 2), labels))
+
+
+def test_copies_of_one_of_several_logits(tmp_path):
+    """A copy in another precision may be that of either loss: the target is that of the batch."""
+    other = network()
+
+    def step(module, batch):
+        logits = module.model(batch[0])
+        functional.cross_entropy(other(-batch[0]), batch[1])
+        functional.cross_entropy(logits, batch[1])
+        return {"logits": logits.double()}
+
+    run = run_of(tmp_path)
+    run.validate(Module(step), batches(), verbose=False)
+    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
 
 
 @pytest.mark.parametrize("kind", ["sequences", "tokens", "causal"])

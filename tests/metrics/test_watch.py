@@ -117,6 +117,7 @@ LOSSES = {
     "images": lambda z, y: nn.CrossEntropyLoss()(z.T.reshape(1, 4, -1), y[None]),
     "uint8": lambda z, y: functional.nll_loss(z.log_softmax(1), y.to(torch.uint8)),
     "one logit": lambda z, y: functional.binary_cross_entropy_with_logits(z[:, :1], (y[:, None] > 1).float()),
+    "one logit, smoothed": lambda z, y: functional.binary_cross_entropy_with_logits(z[:, 0], (y > 1) * 0.8 + 0.1),
 }
 
 
@@ -127,8 +128,8 @@ def test_losses_of_a_block_are_watched(name):
             LOSSES[name](z, y)
     functional.cross_entropy(LOGITS, TARGET)  # after the block
     rows, target, ignore_index = LOGITS, TARGET, 3 if name == "another ignore_index" else None
-    if name == "one logit":
-        rows, target = nn.functional.pad(LOGITS[:, :1], (1, 0)), (TARGET > 1).long()
+    if "one logit" in name:
+        rows, target = nn.functional.pad(LOGITS[:, :1], (1, 0)), None if "smoothed" in name else (TARGET > 1).long()
     expected = boc_summary(rows, target, ignore_index=ignore_index)
     torch.testing.assert_close(boc.compute(), expected, rtol=1e-5, atol=1e-6, equal_nan=True)
     assert boc.skipped == 0

@@ -246,12 +246,15 @@ class BoCCallback(Callback):
         self._add("test", outputs, batch, pl_module, dataloader_idx)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log the values of every n-th batch, each batch by itself."""
-        if not self._is_due(trainer):
+        """Log the values of every n-th batch, each batch by itself. The first one shows whether there are logits."""
+        if not self._is_read(trainer):
             self._source.forget()
             return
         self._begin("train", pl_module, [""])
         self._add("train", outputs, batch, pl_module)
+        if (trainer.fit_loop.total_batch_idx + 1) % self.every_n_train_steps:
+            self._loops["train"].check()
+            return
         # Lightning's logger would repeat the values under later steps.
         values = self._log("train", pl_module, on_step=True, on_epoch=False, logger=False)
         for logger in trainer.loggers:
@@ -282,13 +285,14 @@ class BoCCallback(Callback):
             self._watches.pop()()
         self._source.detach()
 
-    def _is_due(self, trainer: Any) -> bool:
+    def _is_read(self, trainer: Any) -> bool:
         every = self.every_n_train_steps
-        return every is not None and (trainer.fit_loop.total_batch_idx + 1) % every == 0
+        first = "train" not in self._loops
+        return every is not None and (first or (trainer.fit_loop.total_batch_idx + 1) % every == 0)
 
     def _watch(self, trainer: Any, module: Any, stage: str, *args: Any) -> AbstractContextManager[Any]:
         """What a step runs in: (batch, batch index, loader index)."""
-        if callable(self._source.logits) or (stage == "train" and not self._is_due(trainer)):
+        if callable(self._source.logits) or (stage == "train" and not self._is_read(trainer)):
             return nullcontext()
         key = (stage, args[2] if len(args) > 2 else 0)
         return self._source.watch(module, key, wrapped=trainer.strategy.model is not module)
@@ -299,12 +303,9 @@ class BoCCallback(Callback):
         with nullcontext() if strict else self._probes.problems.tolerated(f"some ood loaders of {stage}"):
             if wrong:
                 raise ValueError(wrong)
-        service = (
-            self.conformal_test
-            if stage == "test" and self.conformal_test is not None and self.conformal_test.calibrated
-            else None
-        )
-        if stage == "test" and self.conformal_test is not None and service is None:
+        tested = self.conformal_test if stage == "test" else None
+        service = tested if tested is not None and tested.calibrated else None
+        if tested is not None and service is None:
             self._probes.problems.say(
                 f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
                 "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"

@@ -1,7 +1,7 @@
 """Where the logits and the targets of a step come from."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -105,10 +105,10 @@ class LogitSource:
         self.forget()
         with ExitStack() as stack:
             losses = stack.enter_context(capture_losses())
-            compiled = any(getattr(part, "_compiled_call_impl", None) for part in module.modules())
-            compiled = compiled or getattr(module, "_compiler_ctx", None) is not None
-            if self.logits is None and loader not in self._settled and not compiled:
-                self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped)).outputs
+            hidden = self.logits is not None or loader in self._settled or getattr(module, "_compiler_ctx", None)
+            if not hidden and not any(getattr(part, "_compiled_call_impl", None) for part in module.modules()):
+                compiled = any(hasattr(part, "_orig_mod") for part in module.modules())
+                self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped, compiled=compiled)).outputs
             yield
         self._calls = losses.calls
 
@@ -137,7 +137,8 @@ class LogitSource:
         binary, dim, misplaced = self.binary, self.dim, ""
         if call is not None:
             binary, dim = binary or call.binary, None if call.binary else 1
-            logits = logits if logits.shape == call.logits.shape else call.logits  # such as flattened tokens
+            alike = logits.shape == call.logits.shape and logits.stride() == call.logits.stride()
+            logits = logits if alike else call.logits  # such as flattened or transposed tokens
         if call is not None and self.target is None:
             target = self._labels(call, batch, loader)
         elif self.target is not None or not callable(self.logits):
@@ -149,6 +150,9 @@ class LogitSource:
             rows, target = as_binary(logits, target, dim=dim)
         else:
             rows = logits.movedim(class_axis(logits, target) if dim is None else dim, -1) if logits.ndim else logits
+        if rows.shape[-1:] == (1,):
+            got = f"single logits of shape {tuple(logits.shape)}"
+            raise ValueError(f"expected at least 2 classes, got {got}; BoCCallback(binary=True) takes them")
         found = call is None and target is not None and self.target is None and not callable(self.logits)
         if found and rows.ndim == 3 and any(predicts_next(part, rows.shape[-1]) for part in module.modules()):
             target, misplaced = None, "expected the loss of a causal language model, which shifts the labels, got none"
@@ -175,33 +179,32 @@ class LogitSource:
             raise TypeError(f"expected a tuple of two, (logits, target or None), got {describe(result)}{count}")
         if self.logits is not None:
             if len(self._named) != 1:
-                why = (
-                    "in chunks, for several views, or for each new token"
-                    if self._named
-                    else "a compiled model hides it"
-                )
+                why = "in chunks, for several views, or for each new token" if self._named else "compiled code hides it"
                 got = f"{len(self._named)} ({why})"
                 raise TypeError(f"expected one call of the submodule {self.logits!r} in a step, got {got}")
             logits = find_logits(self._named[0]).detach()
-            return logits, None, _call_of(logits, calls), f"the submodule {self.logits!r}"
+            return logits, None, _call_of(logits, self._calls), f"the submodule {self.logits!r}"
         returned = self._as_logits(outputs)
         if returned is not None:
-            call, named = _call_of(returned, calls), not isinstance(outputs, Tensor | tuple | list)
+            call, named = _call_of(returned, self._calls), not isinstance(outputs, Tensor | tuple | list)
             # Without a name, what has other classes than the loss may be anything, such as features.
             if call or named or len(calls) != 1 or calls[0].logits.shape[1:2] == returned.shape[1:2]:
                 return returned, None, call, "what the step returned"
         if len(calls) == 1:
             return calls[0].logits, None, calls[0], calls[0].loss
-        found = {name or type(module).__name__: x for name, x in self._module_outputs(module).items()}
-        fitting = {name: x for name, x in found.items() if self._fits(x, outputs, batch, module, classes)}
+        found = self._module_outputs(module)
+        fitting = [(name, x) for name, x in found if self._fits(x, outputs, batch, module, classes)]
         if len(fitting) == 1 and not self._calls:
-            ((name, logits),) = fitting.items()
-            return logits, None, None, f"the module {name!r}"
+            ((name, logits),) = fitting
+            return logits, None, None, f"the module {name or type(module).__name__!r}"
         seen = [call.refused or f"{call.loss} of logits {tuple(call.logits.shape)}" for call in self._calls]
-        seen += [f"module {name!r} returning {tuple(x.shape)}" for name, x in found.items()]
-        names = [*filter(None, self._module_outputs(module))]
+        seen += [f"module {name or type(module).__name__!r} returning {tuple(x.shape)}" for name, x in found]
+        names = [name for name, _ in found if name]
         if self._modules and not names:
             names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
+        # The output of a module would be what the refused loss got, or there are several.
+        if len(calls) < len(self._calls) or len({name for name, _ in found}) < len(found):
+            names = []
         remedy = repr(names[-1]) if names else "lambda outputs, batch, module: (logits, target)"
         several = "logits of one loss" if len(calls) > 1 else "logits"
         raise TypeError(
@@ -217,24 +220,23 @@ class LogitSource:
             return None
         return logits if logits.is_floating_point() and logits.ndim + self.binary > 1 else None
 
-    def _module_outputs(self, module: nn.Module) -> dict[str, Tensor]:
-        """What the modules returned that the step called, by their names; the same logits once."""
-        names, found = {part: name for name, part in module.named_modules()}, dict[str, Tensor]()
+    def _module_outputs(self, module: nn.Module) -> list[tuple[str, Tensor]]:
+        """What the modules returned that the step called, with their names; the same logits once."""
+        names, found = {part: name for name, part in module.named_modules()}, list[tuple[str, Tensor]]()
         for part, output in self._modules:
             logits = self._as_logits(output)
-            if logits is not None and part in names and not any(same_memory(logits, x) for x in found.values()):
-                found[names[part]] = logits
+            if logits is not None and part in names and not any(same_memory(logits, x) for _, x in found):
+                found.append((names[part], logits))
         return found
 
     def _fits(self, logits: Tensor, outputs: Any, batch: Any, module: Any, classes: int | None) -> bool:
         """Whether logits fit the target, or without one the samples and the known number of classes."""
         if classes and not self.binary and classes not in (logits.shape[1], logits.shape[-1]):
             return False
-        try:
-            target = self._find(outputs, batch, module, logits, self.dim, binary=self.binary)
-        except ValueError:
-            target = None
-        return target is not None or bool(classes and len(logits) == _num_samples(batch))
+        with suppress(ValueError):
+            if self._find(outputs, batch, module, logits, self.dim, binary=self.binary) is not None:
+                return True
+        return bool(classes and len(logits) == _num_samples(batch))
 
     def _find(
         self, outputs: Any, batch: Any, module: Any, logits: Tensor, dim: int | None, *, binary: bool
@@ -254,15 +256,15 @@ class LogitSource:
     def _labels(self, call: LossCall, batch: Any, loader: Any) -> Tensor | None:
         """The class indices that a loss got. In the first batch of a loader their values are looked at."""
         target, first = call.target, loader not in self._one_hot
-        if target is None or call.binary:
-            return target
-        if target.is_floating_point():
-            top = target.amax(1)
+        if target is not None and target.is_floating_point():
+            hard = target == target.round() if call.binary else target.amax(1) == 1
             if first:
-                self._one_hot[loader] = bool((top == 1).all())
-            return torch.where(top == 1, target.argmax(1), -1) if self._one_hot[loader] else None
-        size = len(target)
-        if first and size > 1 and call.logits.shape == (size, size):
+                self._one_hot[loader] = bool(hard.all())
+            if not self._one_hot[loader]:
+                return None
+            return target if call.binary else torch.where(hard, target.argmax(1), -1)
+        size = len(call.logits)
+        if first and target is not None and size > 1 and call.logits.shape == (size, size):
             made = not any(x.numel() == size and same_memory(x, target) for x in _tensors(batch))
             if made and target.equal(torch.arange(size, device=target.device)):
                 got = f"{size} × {size} similarities with targets 0 to {size - 1}"
@@ -276,11 +278,12 @@ class LogitSource:
 
 def _call_of(logits: Tensor, calls: list[LossCall]) -> LossCall | None:
     """The call of a loss that got these logits: the same memory, or a copy in another precision."""
-    for call in calls:
-        copied = call.logits.dtype != logits.dtype and call.logits.numel() == logits.numel()
-        if copied or same_memory(call.logits, logits):
-            return call
-    return None
+    same = [call for call in calls if same_memory(call.logits, logits)]
+    copies = [x for x in calls if x.logits.dtype != logits.dtype and x.logits.numel() == logits.numel()]
+    found = same or copies
+    if len(found) == 1 and found[0].refused:
+        raise TypeError(f"expected logits with one class for each sample, got {found[0].refused}")
+    return found[0] if len(found) == 1 else None
 
 
 def _tensors(batch: Any) -> list[Tensor]:

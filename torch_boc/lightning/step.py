@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Self
 
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.jit import ScriptModule
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 # What torch says of a compiled module while `ModuleCalls` listens; nothing fires twice here.
 GLOBAL_HOOKS = "Using `torch.compile.module.` when there are global hooks"
@@ -53,16 +54,19 @@ class ModuleCalls(ExitStack):
 
     Args:
         wrapped: whether the step runs inside of a call of a wrapper, such as that of DDP, which is none of its calls.
+        compiled: whether it may call a module of `torch.compile`, which warns of the hook. To hide a warning makes
+            Python say others again, so it is done for these only.
     """
 
-    def __init__(self, *, wrapped: bool) -> None:
+    def __init__(self, *, wrapped: bool, compiled: bool) -> None:
         super().__init__()
-        self._wrapped = wrapped
+        self._wrapped, self._compiled = wrapped, compiled
         self.outputs: list[tuple[nn.Module, Any]] = []
 
     def __enter__(self) -> Self:
-        self.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", GLOBAL_HOOKS)
+        if self._compiled:
+            self.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", GLOBAL_HOOKS)
         self._handle = register_module_forward_pre_hook(self._before)
         self.callback(lambda: self._handle.remove())
         return self
@@ -72,7 +76,9 @@ class ModuleCalls(ExitStack):
             self._wrapped = getattr(module.forward, "__name__", "") != "wrapped_forward"  # Lightning's redirection
             return
         self._handle.remove()  # not for the modules inside of this one
-        self._handle = module.register_forward_hook(self._after)
+        scripted = isinstance(module, ScriptModule)  # it takes no hook of its own, and calls none inside
+        register = register_module_forward_hook if scripted else module.register_forward_hook
+        self._handle = register(self._after, always_call=True)  # after an error that the step catches, too
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         self._handle.remove()

@@ -81,8 +81,8 @@ class watch:  # noqa: N801, it is used as a function
 
     Without a module, logits and targets are those of every classification loss in the block, as
     `torch_boc.data.capture_losses` sees them. Each is added when the next one is computed, so that no logits are kept.
-    A block without such a loss raises an error at its end, and so does one whose losses have several numbers of
-    classes.
+    Where a step writes its logits over those of the step before (CUDA graphs, `out=`), watch the module instead. A
+    block without such a loss raises an error at its end, and so does one whose losses have several numbers of classes.
 
     With a module, every call of it is one update. A module that runs several times in a step (gradient accumulation, a
     forward pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so
@@ -159,6 +159,7 @@ class watch:  # noqa: N801, it is used as a function
         self._handle: RemovableHandle | None = None
         self._losses: capture_losses | None = None
         self._calls, self._classes = 0, set[int]()  # of the losses
+        self._smoothed: bool | None = None  # whether the first binary targets were between 0 and 1
         if module is not None:
             watched = module.get_submodule(logits) if isinstance(logits, str) else module
             self._handle = watched.register_forward_hook(Hook(self._take))
@@ -181,7 +182,9 @@ class watch:  # noqa: N801, it is used as a function
         with self._problems.tolerated(f"a call of {call.loss}"):
             if call.refused:
                 raise ValueError(call.refused)
-            target = None if call.classes is None else as_indices(call.classes)
+            if call.binary and call.target is not None and self._smoothed is None:
+                self._smoothed = bool((call.target != call.target.round()).any())
+            target = None if self._smoothed or call.classes is None else as_indices(call.classes)
             rows, target = as_binary(call.logits, target) if call.binary else (call.logits.movedim(1, -1), target)
             ignored: int | None = getattr(self.metric, "ignore_index", -100)
             if target is not None and ignored is not None and call.ignore_index is not None:
