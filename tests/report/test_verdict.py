@@ -105,7 +105,7 @@ CASES = [
     ((), [COUNTED_FROM_1], "Labels may be counted from 1, or the classes may be in another order. With each", ""),
     ((), [("settings", "", {"accuracy": 0.103})], "Accuracy is 10.3 %, no better than guessing: there is", "labels"),
     ((), [("settings", "", {"accuracy": 0.11})], "accuracy 91.7 %: ECE", "guessing"),
-    ((), [REPEATED], "1,500 of the 10,000 rows of “test” repeat an earlier row: intervals and guarantees count", ""),
+    ((), [REPEATED], "1,500 of the 10,000 rows of “test” repeat an earlier row: if they are the same samples", ""),
     ((), [SHARED], "1,234 of the 10,000 rows of “test” are also in", ""),
     ((), [caught("odin", 0.4)], "svhn” confidence detects 27.9 % at 5 % FPR (AUROC 0.8907 (0.8867 to", ""),
     ((), [caught("mahalanobis", 0.4)], "0.8947)) and Mahalanobis detects 60.0 %.", "GEN detects"),
