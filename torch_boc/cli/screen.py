@@ -136,7 +136,9 @@ def screen(
         print_json(content)
         return
     console = Terminal(stderr=out == STDOUT)
-    discovered = f"discoveries: on average at most {short_percent(fdr or 0)} are ID, if the ID ones among these samples are"
+    discovered = (
+        f"discoveries: on average at most {short_percent(fdr or 0)} are ID, if the ID ones among these samples are"
+    )
     titles = {"review": "flagged for review", "discovery": f"{discovered} exchangeable with the held-out set"}
     sure, most = short_percent(round(1 - delta, 12)), short_percent(error or 0)
     valid = f"accepted: error ≤ {most} with {sure} probability, {CONDITION}"
@@ -151,7 +153,9 @@ def screen(
         numbers = {title: part[key] for key, title in titles.items() if key in part}
         show_pairs(((title, f"{x:,} ({percent(x / part['samples'])})") for title, x in numbers.items()), console)
         if first := part["first"]:
-            lowest = f"the {len(first)} with the lowest p-values" if len(first) > 1 else "the one with the lowest p-value"
+            lowest = (
+                f"the {len(first)} with the lowest p-values" if len(first) > 1 else "the one with the lowest p-value"
+            )
             console.print(f"{lowest} of the {part['review']:,} flagged:")
             show_table([[*first[0]], *([*row.values()] for row in first)], console)
     within = f" in each group by {test.scoring.groups}"
