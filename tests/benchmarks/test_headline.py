@@ -1,5 +1,6 @@
 """README and guide quote the headline numbers of the one committed file, and the file is that of the code."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -41,6 +42,27 @@ def test_pages_quote_the_file():
     }
     missing = [text for text, pages in quoted.items() for page in pages if text not in page]
     assert missing == []
+
+
+def test_the_guide_quotes_the_counts():
+    with (PAGE.parent / "coverage.csv").open(encoding="utf-8", newline="") as file:
+        counts = {(row["study"], row["case"], row["what"]): row["share"] for row in csv.DictReader(file)}
+
+    def share(*key):
+        return f"{100 * float(counts[key]):.0f}"
+
+    text = " ".join((ROOT / "examples/guide/decide.md").read_text(encoding="utf-8").split())
+    fitted = [("fitted on the same", f"{name}, {{}} fitted on the same samples", "error above 5%") for name in NAMES]
+    vit, minilm = fitted[-1], fitted[0]
+    broken = [share(x[0], x[1].format("vector scaling"), x[2]) for x in (vit, minilm)]
+    assert f"broke the guarantee in {' and '.join(broken)} % of the draws" in text
+    harmless = [share(x[0], x[1].format(y), x[2]) for x in (vit, minilm) for y in ("structured scaling", "temperature")]
+    assert f"and one temperature in at most {max(harmless)} %" in text
+    alarm, warned = (share("bursts", "20 equal samples after 200", what) for what in ("alarm", "warned"))
+    assert f"{alarm} % of streams had a false alarm and {warned} % a warning" in text
+    plain = "sets", "resnet20-cifar10, plain, all classes"
+    assert f"{share(*plain, 'empty')} % of the in-distribution sets were empty" in text
+    assert f"correct for {share(*plain, 'top class correct if empty')} % of these" in text
 
 
 def test_figures_show_the_file():
