@@ -4,6 +4,7 @@ The limit of each share is in the column `truth`, and its Monte Carlo error in t
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,15 +12,22 @@ import numpy
 import torch
 from torch import Tensor
 
-from benchmarks.known_truth import BINS, network
-from torch_boc import RiskMonitor
+from benchmarks.known_truth import BINS, Population, network
+from torch_boc import Acceptance, DriftMonitor, RiskMonitor
+from torch_boc.calibration import Calibrator, StructuredScaling, TemperatureScaling, VectorScaling
+from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, judge
+from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.screening import class_tables
 from torch_boc.functional import scores
 from torch_boc.functional.acceptance import accepted_place
 from torch_boc.functional.betting import risk_evidence
+from torch_boc.report.words import shown
 
 MAX_ERROR, DELTA, ALPHA = 0.01, 0.05, 0.05
+BURSTS = ((5, 50), (10, 100), (10, 200), (20, 200), (20, 400))  # so many equal samples begin after so many others
+FITTED = (TemperatureScaling, StructuredScaling, VectorScaling)
 ERRORS = (0.01, 0.02, 0.03, 0.05, 0.1)  # of the streams of labels
 
 
@@ -116,4 +124,104 @@ def few_errors_study(n: int, repetitions: int) -> list[dict[str, Any]]:
             row, _ = judge(Judged(confidence, right, torch.zeros(n).double()), BINS, 100, numbers)
             held.append(row["ece_low"] - 1e-12 <= abs(accuracy - claimed) <= row["ece_high"] + 1e-12)
         rows.append(share_row(case, "interval of the ECE with the true one", 0.95, held))
+    return rows
+
+
+def fitted_study(n: int, repetitions: int) -> list[dict[str, Any]]:
+    """`Acceptance` at 5 % of logits that a calibrator gives, fitted on the same n samples, or on n others."""
+    rows, most = [], 0.05
+    for name in ("vit-cifar10", "minilm-clinc150"):
+        truth = network(name, 1.0)
+        for method in FITTED:
+            for same in (True, False):
+                case = f"{name}, {method.name} fitted on {'the same' if same else 'other'} samples"
+                numbers, broken = random_numbers(0, "fitted", case, str(n)), []
+                for _ in range(repetitions):
+                    logits, target = truth.draw(n, numbers)
+                    fit: Calibrator = method()
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", UserWarning)  # many weights for so few samples
+                        fit.fit(*((logits, target) if same else truth.draw(n, numbers)))
+                    broken.append(true_risk(truth, fit, logits, target, most) > most)
+                rows.append(share_row(case, f"error above {most:.0%}", DELTA, broken))
+    return rows
+
+
+def true_risk(truth: Population, fit: Calibrator, logits: Tensor, target: Tensor, most: float) -> float:
+    """The true error of what is accepted by calibrated logits; 0 if nothing is."""
+    held_out, everything = (fit.calibrate(x) for x in (logits, truth.logits))
+    assert held_out.logits is not None
+    assert everything.logits is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # nothing may be accepted
+        accepted = Acceptance().calibrate(held_out.logits, target).accept(everything.logits, most, DELTA)
+    right = truth.chances.gather(1, everything.prediction.unsqueeze(1))[accepted]
+    return float(1 - right.mean()) if len(right) else 0.0
+
+
+def bursts_study(n: int, repetitions: int) -> list[dict[str, Any]]:
+    """False alarms of `DriftMonitor` in n samples with bursts of equal ones, and how often `dependence` warns."""
+    rows = []
+    for size, gap in BURSTS:
+        numbers, alarms, warned = random_numbers(0, "bursts", str(size), str(gap)), [], []
+        for _ in range(repetitions):
+            p = torch.from_numpy(numbers.random(n))
+            place = torch.arange(n)
+            within = place % (gap + size) - gap
+            monitor = DriftMonitor(alpha=ALPHA)
+            monitor.update_p_values(p[place - within.clamp_min(0)])
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                _ = monitor.dependence
+            alarms.append(bool(monitor.alarm))
+            warned.append(bool(caught))
+        case = f"{size} equal samples after {gap}"
+        rows += [share_row(case, "alarm", ALPHA, alarms), share_row(case, "warned", 1.0, warned)]
+    return rows
+
+
+def sets_study(n: int, repetitions: int) -> list[dict[str, Any]]:
+    """Sets at a coverage of 90 %: what they cover, over all samples or in the worst class, and how many are empty."""
+    rows = []
+    for name in ("resnet20-cifar10", "vit-cifar10"):
+        truth = network(name, 1.4)
+        top = truth.chances.gather(1, truth.logits.argmax(1, keepdim=True))[:, 0]
+        for nonempty, by_class in ((False, False), (True, False), (False, True), (True, True)):
+            case = f"{name}, {'never empty' if nonempty else 'plain'}, {'by class' if by_class else 'all classes'}"
+            numbers, found = random_numbers(0, "sets", case, str(n)), []
+            for _ in range(repetitions):
+                accept = Acceptance("prediction", resolution=1024).calibrate(*truth.draw(n, numbers))
+                sets = accept.sets(truth.logits, 0.9, nonempty=nonempty, by_class=by_class)
+                within, empty = truth.chances * sets, ~sets.any(1)
+                some = [within.sum() / len(sets), empty.double().mean(), top[empty].mean()]
+                found.append([*some, *(within.sum(0) / truth.chances.sum(0))])
+            means, spread = numpy.mean(found, 0), numpy.std(found, 0) / math.sqrt(repetitions)
+            places = {"covered": 0, "covered, worst class": 3 + int(means[3:].argmin())}
+            places |= {} if means[1] < 1e-3 else {"empty": 1, "top class correct if empty": 2}
+            for what, i in places.items():
+                limit = 0.9 if i == 0 or (by_class and i > 2) else None
+                row = {"case": case, "what": what, "truth": limit, "share": round(float(means[i]), 4)}
+                rows.append(row | {"error": round(float(spread[i]), 4)})
+    return rows
+
+
+def classes_study(n: int, repetitions: int) -> list[dict[str, Any]]:
+    """How often a report names any class as miscalibrated, and class 0, whose precision is lower by 0.12 or 0."""
+    rows = []
+    for lost in (0.0, 0.12):
+        truth = network("resnet20-cifar10", 1.0)
+        own = (truth.logits.argmax(1) == 0).double().unsqueeze(1)
+        change = torch.full_like(truth.chances, lost / 9)
+        change[:, 0] = -lost
+        chances = (truth.chances + own * change).clamp_min(0)
+        truth = Population(truth.logits, chances / chances.sum(1, keepdim=True))
+        numbers, some, first = random_numbers(0, "classes", str(lost), str(n)), [], []
+        for _ in range(repetitions):
+            table = class_tables(probe_set(LogitSet(*truth.draw(n, numbers))), None)["classes"]
+            named = table["prediction"][shown(table, "excess") != 0].tolist()
+            some.append(bool(set(named) - {0}))
+            first.append(0 in named)
+        case = f"precision of class 0 lower by {lost:.0%}"
+        rows.append(share_row(case, "another class is named", 0.05, some))
+        rows.append(share_row(case, "class 0 is named", 1.0 if lost else 0.05, first))
     return rows

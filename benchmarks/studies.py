@@ -10,7 +10,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmarks.guarantees import acceptance_study, audit_study, few_errors_study
+from benchmarks.guarantees import (
+    acceptance_study,
+    audit_study,
+    bursts_study,
+    classes_study,
+    few_errors_study,
+    fitted_study,
+    sets_study,
+)
 from benchmarks.known_truth import BINS, Normals, Population, made_logits, network, normals, one_bad_bin
 from benchmarks.paper.beyond import columns_of, gain
 from torch_boc.calibration import CALIBRATORS
@@ -226,5 +234,9 @@ STUDIES = {
     "beyond confidence": Study(beyond_study, share=0.2),
     "acceptance": Study(acceptance_study, (300, 500, 1600, 3000), share=8.0),
     "few errors": Study(few_errors_study, (100, 500), share=0.6),
+    "fitted on the same": Study(fitted_study, (1000,), share=0.4),
+    "bursts": Study(bursts_study, (3000,)),
+    "sets": Study(sets_study, (1000,)),
+    "classes": Study(classes_study, (3000,)),
     "audit": Study(audit_study, (20_000,), share=14.0),
 }

@@ -2,9 +2,11 @@
 
 Writes results/metric.png (the plots of `BoCMetric`), results/roc.svg (a figure of the report) and
 results/decisions.png (flags and alarms), which are also in results/review.png and results/alarm.png beside
-results/accept.png. Writes results/band.png as well: what confidence alone decides about the gap.
+results/accept.png; their legends have the numbers of results/headline.json. Writes results/band.png as well: what
+confidence alone decides about the gap.
 """
 
+import json
 import math
 from typing import Any
 
@@ -13,11 +15,13 @@ from matplotlib.figure import Figure
 
 from benchmarks.decisions import draw, paper_flags, parts
 from benchmarks.harness import RESULTS
+from benchmarks.headline import PAGE
 from torch_boc import Acceptance, BoCMetric, ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation import evaluate
 from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap, scores
 from torch_boc.plots import BLUE, CYCLE, GREY, ORANGE, new_axes
 from torch_boc.report.report import ON_WHITE
+from torch_boc.report.words import counted, percent
 
 LEVEL, ALPHA, ERROR, BEFORE, AFTER = 0.05, 0.01, 0.01, 300, 120
 NAMES = {
@@ -30,6 +34,7 @@ NAMES = {
 
 def draw_acceptance(axis: Any) -> None:
     """The error among the test samples that score highest, and where acceptance draws the line, for each network."""
+    headline = json.loads(PAGE.read_text(encoding="utf-8"))
     for (name, title), colour in zip(NAMES.items(), CYCLE, strict=False):
         known, splits = zoo.load(name).test_and_splits()
         held_out = next(iter(splits.values()))
@@ -39,9 +44,10 @@ def draw_acceptance(axis: Any) -> None:
         error = (known.logits.argmax(-1) != known.target)[order].cumsum(0) / number
         accepted = int(accept.accept(known.logits, ERROR).sum())
         share = accepted / len(order)
-        axis.plot(number[50:] / len(order), error[50:], color=colour, lw=1.4, label=f"{title}: {share:.0%} accepted")
+        label = f"{title}: {percent(headline[name]['coverage'])} accepted"
+        axis.plot(number[50:] / len(order), error[50:], color=colour, lw=1.4, label=label)
         axis.plot([share], [error[accepted - 1]], "o", color=colour, ms=8)
-    axis.axhline(ERROR, color=GREY, ls="--", lw=1, label=f"what was asked for, at most {ERROR:.0%}")
+    axis.axhline(ERROR, color=GREY, ls="--", lw=1, label=f"guaranteed error, {ERROR:.0%}")
     axis.set(xlabel="share that is accepted", ylabel="error among these", xlim=(0, 1), ylim=(0, 0.05))
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_formatter(lambda share, _: f"{share:.0%}")
@@ -60,14 +66,15 @@ def draw_flags(axis: Any) -> None:
         axis.plot(
             [found[1]], [row], "s", color=BLUE, ms=8, mfc="white", label="OOD set, ConformalTest" if label else None
         )
-    axis.axvline(LEVEL, color=GREY, ls="--", lw=1, label=f"what was asked for, {LEVEL:.0%}")
+    axis.axvline(LEVEL, color=GREY, ls="--", lw=1, label=f"nominal FPR, {LEVEL:.0%}")
     axis.set(xlim=(0, 1), ylim=(len(NAMES) - 0.5, -0.5), xlabel="share that is flagged", yticks=range(len(NAMES)))
     axis.set_yticklabels(NAMES.values())
     axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
 
 
 def draw_streams(axis: Any) -> None:
-    """The evidence of a monitor over streams that turn from the test set to the OOD set."""
+    """The evidence of a monitor over streams that turn from the test set to the OOD set, and the median delays."""
+    headline = json.loads(PAGE.read_text(encoding="utf-8"))
     for (name, title), colour in zip(NAMES.items(), CYCLE, strict=False):
         held_out, known, unknown = parts(zoo.load(name))
         generator = torch.Generator().manual_seed(0)
@@ -75,12 +82,11 @@ def draw_streams(axis: Any) -> None:
         monitor = DriftMonitor(ConformalTest().calibrate(held_out), ALPHA)
         evidence = monitor.update(stream) / math.log(10)
         at = int(monitor.alarm_at)
-        axis.plot(
-            range(1, len(stream) + 1), evidence, color=colour, lw=1.4, label=f"{title}: alarm after {at - BEFORE}"
-        )
+        label = f"{title}: median delay {counted(int(headline[name]['delay']), 'sample')}"
+        axis.plot(range(1, len(stream) + 1), evidence, color=colour, lw=1.4, label=label)
         axis.plot([at], [evidence[at - 1]], "o", color=colour, ms=6)
-    axis.axhline(-math.log10(ALPHA), color=GREY, ls="--", lw=1, label=f"alarm line, 1/α = {1 / ALPHA:g}")
-    axis.axvline(BEFORE + 0.5, color=GREY, ls=":", lw=1, label="the stream turns to the OOD set")
+    axis.axhline(-math.log10(ALPHA), color=GREY, ls="--", lw=1, label=f"alarm threshold, 1/α = {1 / ALPHA:g}")
+    axis.axvline(BEFORE + 0.5, color=GREY, ls=":", lw=1, label="shift to the OOD set")
     axis.set(xlabel="sample of the stream", ylabel="evidence", xlim=(0, BEFORE + AFTER), ylim=(-2, 12))
     axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
 

@@ -1,12 +1,15 @@
 """README and guide quote the headline numbers of the one committed file, and the file is that of the code."""
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.headline import PAGE, headline
+from benchmarks.recipes.pictures import NAMES, draw_acceptance, draw_flags, draw_streams
 from torch_boc import zoo
+from torch_boc.plots import new_axes
 from torch_boc.report.words import number, percent
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +24,9 @@ def over_all(name, digits=1):
 def test_pages_quote_the_file():
     resnet, delays = FOUND["resnet20-cifar10"], sorted(model["delay"] for model in FOUND.values())
     others = sorted(model["detection_rate"] for name, model in FOUND.items() if name != "minilm-clinc150")
-    readme, decide = ((ROOT / x).read_text(encoding="utf-8") for x in ("README.md", "examples/guide/decide.md"))
+    pages = "README.md", *(f"examples/guide/{x}.md" for x in ("decide", "index", "report"))
+    readme, decide, index, report = (" ".join((ROOT / x).read_text(encoding="utf-8").split()) for x in pages)
+    minilm, rates = FOUND["minilm-clinc150"], [percent(FOUND[name]["detection_rate"])[:-2] for name in NAMES]
     quoted = {
         f"ECE {percent(resnet['ece'])}, {percent(resnet['calibrated_ece'])} after calibration": (readme,),
         f"at {over_all('coverage', 0)} % coverage": (readme, decide),
@@ -29,9 +34,51 @@ def test_pages_quote_the_file():
         f"detects {over_all('detection_rate')} % of OOD samples": (readme,),
         f"{100 * others[0]:.0f}–{100 * others[-1]:.0f} % on the three other models": (readme,),
         f"{delays[0]:.0f}–{delays[-1]:.0f} samples": (readme, decide),
+        f"best: {', '.join(rates[:-1])} and {rates[-1]} % of the OOD sets": (decide,),
+        f"flags {percent(minilm['fpr'])} of the known requests": (index,),
+        f"and {percent(minilm['detection_rate'])} of those": (index,),
+        f"after 300 known requests raises an alarm {minilm['delay']:.0f} requests later (median)": (index,),
+        f'such as "Overconfident: ECE {percent(resnet["ece"])}; structured scaling corrects it"': (report,),
     }
     missing = [text for text, pages in quoted.items() for page in pages if text not in page]
     assert missing == []
+
+
+def test_the_guide_quotes_the_counts():
+    with (PAGE.parent / "coverage.csv").open(encoding="utf-8", newline="") as file:
+        counts = {(row["study"], row["case"], row["what"]): row["share"] for row in csv.DictReader(file)}
+
+    def share(*key):
+        return f"{100 * float(counts[key]):.0f}"
+
+    text = " ".join((ROOT / "examples/guide/decide.md").read_text(encoding="utf-8").split())
+    fitted = [("fitted on the same", f"{name}, {{}} fitted on the same samples", "error above 5%") for name in NAMES]
+    vit, minilm = fitted[-1], fitted[0]
+    broken = [share(x[0], x[1].format("vector scaling"), x[2]) for x in (vit, minilm)]
+    assert f"broke the guarantee in {' and '.join(broken)} % of the draws" in text
+    harmless = [share(x[0], x[1].format(y), x[2]) for x in (vit, minilm) for y in ("structured scaling", "temperature")]
+    assert f"and one temperature in at most {max(harmless)} %" in text
+    alarm, warned = (share("bursts", "20 equal samples after 200", what) for what in ("alarm", "warned"))
+    assert f"{alarm} % of streams had a false alarm and {warned} % a warning" in text
+    plain = "sets", "resnet20-cifar10, plain, all classes"
+    assert f"{share(*plain, 'empty')} % of the in-distribution sets were empty" in text
+    assert f"correct for {share(*plain, 'top class correct if empty')} % of these" in text
+
+
+def test_figures_show_the_file():
+    """The legends, the dots of acceptance and of the flags."""
+    _, (accept, flags, streams) = new_axes(3, None)
+    draw_acceptance(accept)
+    draw_flags(flags)
+    draw_streams(streams)
+    for i, (name, title) in enumerate(NAMES.items()):
+        found = FOUND[name]
+        curve, dot = accept.lines[2 * i : 2 * i + 2]
+        assert curve.get_label() == f"{title}: {percent(found['coverage'])} accepted"
+        assert [dot.get_xdata()[0], dot.get_ydata()[0]] == pytest.approx([found["coverage"], found["risk"]], abs=6e-5)
+        shares = [float(line.get_xdata()[0]) for line in flags.lines[3 * i + 1 : 3 * i + 3]]
+        assert shares == pytest.approx([found["fpr"], found["detection_rate"]], abs=6e-5)
+        assert streams.lines[2 * i].get_label() == f"{title}: median delay {found['delay']:.0f} samples"
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def test_repeated_rows_are_said_from_a_tenth_on():
         assert len(caught) == (copies == 40)
         assert report.results.settings["repeated"] == ({"id": 40} if copies == 40 else {})
     assert str(caught[0].message).startswith(
-        "40 of the 240 rows of 'id' repeat an earlier row: intervals and guarantees"
+        "40 of the 240 rows of 'id' repeat an earlier row: if they are the same samples"
     )
 
 

@@ -47,6 +47,19 @@ def test_the_first_card_says_what_calibration_does(comparison):
     assert cards(comparison.reports)[0][1] == "ECE 5.3 %, 1.1 % after calibration."
 
 
+def test_a_guarantee_that_is_void_is_not_compared():
+    good, bad, none = (make_results(("val",)) for _ in range(3))
+    bad.settings["violations"] = ["error", "flagged"]
+    none.acceptance["accepted"] = 0.0
+    reports = {"a": Report(good), "b": Report(bad), "c": Report(none)}
+    rows = {name.text: [cell.text for cell in cells] for name, *cells in Comparison(reports).table().rows}
+    assert rows["accepted at 1 % error"] == ["69.8 %", "not valid", "none"]
+    assert [report.summary()["accepted"] for report in reports.values()] == [0.698, 0.0, 0.0]
+    said = {title: said for title, said, _ in cards(reports)}
+    assert "It is not valid for b, whose held-out samples look different." in said["OOD detection"]
+    assert "not valid" not in cards({"a": reports["a"]})[1][1]
+
+
 def test_differences_belong_to_a_report():
     rows = frame("differences", [("b", "a", "accuracy", "", 0.1, 0.0, 0.2)])
     with pytest.raises(ValueError, match="expected differences of models among a, got 'b'"):

@@ -68,6 +68,12 @@ HARDER = ("leaks", "split == 'held out'", {"accuracy": 0.1, "suspicious": True})
 WRONG = ("acceptance", "error == 0.01", {"wrong": 0.022, "wrong_low": 0.016, "wrong_high": 0.029})
 REJECTED = flagged("test == 'paper' and kind == 'id'", flagged=0.03)
 REPEATED = ("settings", "", {"repeated": {"test": 1500}})
+FEW_HELD_OUT = flagged("kind == 'id'", flagged=0.103, flagged_low=0.095, held_out_samples=30)
+GEN_RATES = (
+    "thresholds",
+    "score == 'log_odds' and alpha == 0.05",
+    {"score": "gen", "rate_low": 0.001, "rate_high": 0.12},
+)
 GUARANTEE = "error ≤ 1 % with 95 % probability, if samples are exchangeable with the held-out set"
 
 
@@ -105,7 +111,12 @@ CASES = [
     ((), [COUNTED_FROM_1], "Labels may be counted from 1, or the classes may be in another order. With each", ""),
     ((), [("settings", "", {"accuracy": 0.103})], "Accuracy is 10.3 %, no better than guessing: there is", "labels"),
     ((), [("settings", "", {"accuracy": 0.11})], "accuracy 91.7 %: ECE", "guessing"),
-    ((), [REPEATED], "1,500 of the 10,000 rows of “test” repeat an earlier row: intervals and guarantees count", ""),
+    ((), [REPEATED], "1,500 of the 10,000 rows of “test” repeat an earlier row: if they are the same samples", ""),
+    ((), [REPEATED], f"can be accepted: {GUARANTEE} and its repeated rows are different samples.", ""),
+    ((), [REPEATED], "at most 1 %, if samples are exchangeable with the held-out set and its repeated rows are", ""),
+    ((("val",),), [REPEATED], f"can be accepted: {GUARANTEE}. Here", "different samples"),
+    ((), [FEW_HELD_OUT, GEN_RATES], "With 30 held-out samples the FPR is 0.1 % to 12.0 % in 95 % of draws, if s", ""),
+    ((), [], "conformal test of GEN flags", "of draws"),
     ((), [SHARED], "1,234 of the 10,000 rows of “test” are also in", ""),
     ((), [caught("odin", 0.4)], "svhn” confidence detects 27.9 % at 5 % FPR (AUROC 0.8907 (0.8867 to", ""),
     ((), [caught("mahalanobis", 0.4)], "0.8947)) and Mahalanobis detects 60.0 %.", "GEN detects"),
@@ -222,6 +233,14 @@ def test_finding_tile_and_first_action(arguments, changes, finding, tile, first)
     )
     if "structured scaling" in story.finding:  # what is advised is drawn
         assert "structured scaling, held out: ECE" in story.figures["reliability"]
+
+
+def test_what_is_screened_with_the_numbers_of_a_report():
+    """The test set where its halves were compared, and uncalibrated logits where calibration is advised, too."""
+    for splits, held_out, raw in (((), "test.npz", ""), (HELD_OUT, "val.npz", " (by uncalibrated logits)")):
+        (automate,) = (action for action in told((splits,), []).actions if action[0].startswith("Automate"))
+        assert automate[0] == f"Automate the 69.8 % most confident predictions{raw}: {GUARANTEE}."
+        assert automate[1] == f"torch-boc screen new.npz --calibration {held_out} --error 0.01 -o queue.csv"
 
 
 def test_without_numbers_of_screening():

@@ -16,6 +16,8 @@ RELEVANT_DIFFERENCE = 0.01
 STANDARD_ERRORS = 3.5
 # A set without equal rows might as well have had one such pair. It is added, and counted in both orders.
 LUCK = 2.0
+# From so large a share of repeated rows on, intervals and guarantees are too optimistic by more than a few percent.
+REPEATED = 0.1
 BLOCK_ELEMENTS = 2**20
 MIXER = -0x61C8864680B583EB  # 2^64 over the golden ratio, as a signed number
 # By the kind of the other set: its name, and what is wrong if the test set shares samples with it, with the remedy.
@@ -153,10 +155,16 @@ def repeated_rows(logits: Tensor, target: Tensor | None = None) -> int:
     return len(logits) - len(_row_keys(logits, target, torch.float32).unique())
 
 
+def many_repeated(logits: Tensor, target: Tensor | None = None) -> int:
+    """How many rows are repeated, if these are more than a tenth; 0 otherwise."""
+    repeated = repeated_rows(logits, target)
+    return repeated if repeated > REPEATED * len(logits) else 0
+
+
 def repeated_message(repeated: int, size: int, name: str) -> str:
     """The message that rows of a set are repeated."""
     lead = f"{repeated:,} of the {size:,} rows of {name} repeat an earlier row"
-    return f"{lead}: intervals and guarantees count each as a sample of its own. Leave them out."
+    return f"{lead}: if they are the same samples, intervals are too narrow and no guarantee holds. Leave them out."
 
 
 def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str) -> str:

@@ -47,6 +47,8 @@ class VectorScaling(Calibrator):
     This is Laplace's rule, 1 / (n + 2): the likelihood of such a target is small but not 0. A logit of -inf is replaced
     by the smallest finite logit of the calibration split.
 
+    Calibrate `Acceptance` and `ConformalTest` with other samples than those of the fit, which void their guarantees.
+
     Args:
         strength: the weight of the samples against the penalty, scikit-learn's C.
         max_samples: if the calibration split is larger, this many samples are drawn at random, with a fixed seed.

@@ -43,6 +43,7 @@ def probe(
     from ..evaluation.samples import LOST
     from ..functional.columns import columns_of
     from ..metrics import BoCMetric
+    from ..report.words import counted
     from .inputs import Files
 
     check_output(out, [path])
@@ -62,7 +63,9 @@ def probe(
         print_json({"name": data.name, "classes": data.num_classes, **summary, "output": out})
         return
     console = Terminal(stderr=out == STDOUT)
-    console.print(f"{data.name}: {data.rows:,} samples, {data.num_classes} classes", style="bold", soft_wrap=True)
+    console.print(
+        f"{data.name}: {counted(data.rows, 'sample')}, {data.num_classes} classes", style="bold", soft_wrap=True
+    )
     for key, title in SHOWN.items():
         if not math.isnan(summary[key]):
             console.print(f"{title:<30} {summary[key]:.4f}")

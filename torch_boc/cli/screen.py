@@ -55,10 +55,11 @@ def screen(
         torch-boc screen new.csv --test test.pt --confidence 0.99 --json
     """
     from ..calibration import OverlapWarning, overlap_test
-    from ..calibration.leaks import overlap_message
+    from ..calibration.leaks import many_repeated, overlap_message, repeated_message
     from ..data.files import some_rows
+    from ..functional.acceptance import needed_samples
     from ..functional.columns import sample_columns
-    from ..report.words import CONDITION, percent, short_percent
+    from ..report.words import CONDITION, counted, percent, short_percent
     from .conformal import KIND, ready_test
     from .inputs import Files
 
@@ -73,6 +74,9 @@ def screen(
         accept, delta = (None if error is None else ready.accept), DELTA if confidence is None else 1 - confidence
         if error is not None and accept is None:
             raise ValueError(f"{ready.name}: expected held-out samples with targets for --error, got none")
+        if held is not None and (repeated := many_repeated(held.logits, held.target)):
+            message = repeated_message(repeated, len(held), repr(held.name))
+            warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=2)
         threshold = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
         readers = [ready.open(files, path) for path in paths]
         notes = [[*map(printable, reader.notes)] for reader in readers]  # as blocks name them
@@ -132,22 +136,33 @@ def screen(
         print_json(content)
         return
     console = Terminal(stderr=out == STDOUT)
-    titles = {"review": "flagged for review", "discovery": f"discoveries at FDR {percent(fdr or 0)}"}
+    discovered = (
+        f"discoveries: on average at most {short_percent(fdr or 0)} are ID, if the ID ones among these samples are"
+    )
+    titles = {"review": "flagged for review", "discovery": f"{discovered} exchangeable with the held-out set"}
     sure, most = short_percent(round(1 - delta, 12)), short_percent(error or 0)
     valid = f"accepted: error ≤ {most} with {sure} probability, {CONDITION}"
+    if accept is not None and error is not None and not bool((accept.coverage(accept, error, delta) > 0).any()):
+        samples, needed = int(accept.samples.max()), needed_samples(0, error, delta)
+        valid = f"accepted at {most} error: too many confident errors among the held-out samples"
+        if samples < needed:
+            valid = f"accepted at {most} error: {needed:,} held-out samples needed, got {samples:,}"
     for part in found:
-        console.print(f"{part['name']}: {part['samples']:,} samples", style="bold", soft_wrap=True)
+        console.print(f"{part['name']}: {counted(part['samples'], 'sample')}", style="bold", soft_wrap=True)
         titles["accepted"] = f"accepted at {most} error: {NOT_VALID}" if part["shifted"] else valid
-        counted = {title: part[key] for key, title in titles.items() if key in part}
-        show_pairs(((title, f"{x:,} ({percent(x / part['samples'])})") for title, x in counted.items()), console)
+        numbers = {title: part[key] for key, title in titles.items() if key in part}
+        show_pairs(((title, f"{x:,} ({percent(x / part['samples'])})") for title, x in numbers.items()), console)
         if first := part["first"]:
-            console.print(f"the {len(first)} with the lowest p-values of the {part['review']:,} flagged:")
+            lowest = (
+                f"the {len(first)} with the lowest p-values" if len(first) > 1 else "the one with the lowest p-value"
+            )
+            console.print(f"{lowest} of the {part['review']:,} flagged:")
             show_table([[*first[0]], *([*row.values()] for row in first)], console)
     within = f" in each group by {test.scoring.groups}"
     if not grouped:
         within = f" (with 90 % probability {percent(content['rate_low'])} to {percent(content['rate_high'])})"
     rate = f"at most {percent(float(threshold.expected_rate.max()))}{within}, {CONDITION}"
-    against = f"{content['held_out_samples']:,} samples of {ready.name}, score {test.scoring.score}"
+    against = f"{counted(content['held_out_samples'], 'sample')} of {ready.name}, score {test.scoring.score}"
     if all(part["shifted"] for part in found):
         rate = NOT_VALID
     console.print(f"expected FPR: {rate}; held-out set: {against}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..data.atomic import printable
 from ..data.sets import logarithms, naming, refuse_probabilities
 from ..nn import DriftMonitor
+from ..report.words import counted
 from .conformal import Ready, loading
 from .inputs import Files
 from .output import Terminal, print_json, say
@@ -103,7 +104,7 @@ class Stream:
         source, name = digest.hexdigest(), reader.name  # the logits decide whether a file was read before
         known = 0 if self.path is None else self.taken.get(source, 0)
         if known:
-            self.say("known", f"{name}: {known:,} samples are already in the state", file=name)
+            self.say("known", f"{name}: {counted(known, 'sample')} already in the state", file=name)
         self._add((block.logits[max(0, known - int(block.row_numbers[0])) :] for block in reader), source)
         if known < reader.rows:
             self.say("progress", f"{name}: {self.now()}", file=name)
@@ -138,7 +139,7 @@ class Stream:
         evidence, peak = (capital(float(x)) for x in (self.monitor.evidence, self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""
         found = f"alarm at sample {at:,}" if at else f"no alarm (threshold {math.exp(self.monitor.bound):g})"
-        return f"{seen:,} samples{more}, {found}; evidence {evidence}, peak {peak}"
+        return f"{counted(seen, 'sample')}{more}, {found}; evidence {evidence}, peak {peak}"
 
     def say(self, event: str, text: str, **more: Any) -> None:
         """Print an event at once."""

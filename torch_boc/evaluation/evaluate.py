@@ -18,7 +18,7 @@ from ..calibration import (
     leak_test,
     overlap_test,
 )
-from ..calibration.leaks import overlap_message, repeated_message, repeated_rows
+from ..calibration.leaks import many_repeated, overlap_message, repeated_message
 from ..data.atomic import printable
 from ..data.sets import ColumnSet
 from ..functional.checks import check_trials
@@ -32,8 +32,6 @@ from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, prob
 from .screening import acceptance_rows, arrange, class_tables, find_violations, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
-# From so large a share of repeated rows on, intervals and guarantees are too optimistic by more than a few percent.
-REPEATED = 0.1
 # With fewer products than this in a step of vector scaling, several threads cost more than they save.
 MANY_PRODUCTS = 2**30
 
@@ -195,8 +193,8 @@ def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> l
 
 def _repeated(sets: Sequence[AnySet]) -> dict[str, int]:
     """How many rows are repeated, for each set in which many are; with a warning."""
-    counts = {x.name: repeated_rows(x.logits, x.target) for x in sets if not isinstance(x, ColumnSet)}
-    found = {data.name: counts[data.name] for data in sets if counts.get(data.name, 0) > REPEATED * len(data)}
+    counts = {x.name: many_repeated(x.logits, x.target) for x in sets if not isinstance(x, ColumnSet)}
+    found = {name: count for name, count in counts.items() if count}
     for data in sets:
         if data.name in found:
             message = repeated_message(found[data.name], len(data), repr(data.name))

@@ -19,7 +19,7 @@ from .confidence import CALLED, calibration_advice, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict
-from .screening import flagged, unlike
+from .screening import flagged, unlike, violated
 from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where
 from .words import (
@@ -245,6 +245,8 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
         said = f"At a nominal 5 % FPR the measured FPR is {between(known, percent)}"
         said += f", and {between(others, percent)} of OOD samples are detected." if others else "."
+        void = [name for name, report in reports.items() if unlike(report.results)]
+        said += f" It is not valid for {listed(void)}, whose held-out samples look different." if void else ""
         drawn = bars("flagged", tested, {"ID": BLUE, "OOD": ORANGE}, (0, 1))
         made.append(("OOD detection", said, drawn))
     if alarms:
@@ -310,7 +312,10 @@ def contrast(results: Results) -> dict[Cell, Cell]:
         add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         add(f"flagged at 5 % FPR, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
-    add("accepted at 1 % error", results.acceptance, "accepted", **PERCENT)
+    if len(results.acceptance) and (violated(results) or not results.acceptance["accepted"].iloc[0]):
+        found[Cell("accepted at 1 % error")] = Cell("not valid" if violated(results) else "none")
+    else:
+        add("accepted at 1 % error", results.acceptance, "accepted", **PERCENT)
     add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         rows = where(results.gaps, kind=kind)

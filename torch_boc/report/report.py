@@ -13,6 +13,7 @@ from ..data.atomic import check_file, check_folder, write
 from ..data.sets import naming
 from .confidence import MSP
 from .document import markdown, notebook, page
+from .screening import violated
 from .svg import SETS
 from .tables import NAMES, TABLES, Results, frame, where
 from .topics import Story, tell
@@ -79,11 +80,13 @@ class Report:
     def summary(self) -> dict[str, float]:
         """The main numbers by name: accuracy, accepted (at 1 % error), and of confidence ece, nll, brier, auroc, fpr95.
 
-        The last two are those of the worst OOD set, and of each, as in "auroc_svhn".
+        Nothing is accepted where the guarantee is not valid. AUROC and FPR95 are those of the worst OOD set, and those
+        of each, as in "auroc_svhn".
         """
         plain, found = where(self.calibration, method=MSP), {"accuracy": self.results.settings["accuracy"]}
         found |= {name: x for name in ("ece", "nll", "brier") for x in plain[name]}
-        found["accepted"] = self.results.acceptance["accepted"][:1].max()
+        accepted = self.results.acceptance["accepted"][:1].max()
+        found["accepted"] = accepted * 0 if violated(self.results) else accepted
         rows = where(self.ood, score=BASELINE)
         found |= {"auroc": rows["auroc"].min(), "fpr95": rows["fpr95"].max()}
         found |= {f"{x}_{ood}": y for x in ("auroc", "fpr95") for ood, y in zip(rows["ood"], rows[x], strict=True)}

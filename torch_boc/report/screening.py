@@ -86,9 +86,14 @@ def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     return {"review": (chart, f"{alt}.")}
 
 
+def held_out_name(results: Results) -> str:
+    """The split that guarantees are calibrated on; "" for a half of the test set."""
+    return str(next(iter([*results.screening["held_out"][:1], *results.acceptance["held_out"][:1]]), ""))
+
+
 def unlike(results: Results) -> str:
     """That the test set is not like the held-out samples, in words; "" if nothing refutes that it is."""
-    held_out = next(iter([*results.screening["held_out"][:1], *results.acceptance["held_out"][:1]]), "")
+    held_out = held_out_name(results)
     if not held_out or not results.settings.get("violations"):
         return ""
     return f"“{results.known}” does not look like the held-out samples “{held_out}”"
@@ -103,10 +108,16 @@ def violated(results: Results) -> str:
     return unlike(results) or failed
 
 
-def guarantee(row: Any) -> str:
+def condition(results: Results) -> str:
+    """The condition of every guarantee; repeated held-out rows make it one more."""
+    repeated = (held_out_name(results) or results.known) in results.settings.get("repeated", {})
+    return f"{CONDITION} and its repeated rows are different samples" if repeated else CONDITION
+
+
+def guarantee(results: Results, row: Any) -> str:
     """What is guaranteed of accepted predictions, with its probability and its condition."""
     sure = short_percent(row["confidence"])
-    return f"error ≤ {short_percent(row['error'])} with {sure} probability, {CONDITION}"
+    return f"error ≤ {short_percent(row['error'])} with {sure} probability, {condition(results)}"
 
 
 def refusal(row: Any) -> str:
@@ -125,7 +136,7 @@ def accepted_sentence(results: Results) -> str:
     if why:
         at = f"asked for {short_percent(row['error'])} error, it accepts {share}, of which {wrong} are wrong"
         return f"The guarantee of accepted predictions is not valid here, because {why}: {at}."
-    return f"{share} of predictions can be accepted: {guarantee(row)}. Here {wrong} of them are wrong."
+    return f"{share} of predictions can be accepted: {guarantee(results, row)}. Here {wrong} of them are wrong."
 
 
 def acceptance_table(results: Results) -> Table:
@@ -134,8 +145,9 @@ def acceptance_table(results: Results) -> Table:
     table = table.assign(least=1 / (1 + (-odds[odds.abs() < math.inf]).map(math.exp)))
     row = table.iloc[0]
     return make_table(
-        f"Error among accepted predictions, guaranteed with {short_percent(row['confidence'])} probability, {CONDITION}"
-        f"{' (not valid here)' if violated(results) else ''}. Calibrated on {held_out_text(results, row)}",
+        f"Error among accepted predictions, guaranteed with {short_percent(row['confidence'])} probability, "
+        f"{condition(results)}{' (not valid here)' if violated(results) else ''}. Calibrated on "
+        f"{held_out_text(results, row)}",
         {
             "error at most": list(map(short_percent, table["error"])),
             "accepted": cells(table, "accepted", **PERCENT),
@@ -182,6 +194,12 @@ def flagged_sentences(results: Results) -> list[str]:
     verb = "is" if len(blind) == 1 else "are"
     but += f"; {listed(blind)} {verb} not shown to be flagged more often than ID samples" if blind else ""
     found = [f"At a nominal 5 % FPR the conformal test of {called(score)} flags {listed(said)}{but}."]
+    rates = where(results.thresholds, score=score, alpha=LEVEL)
+    for _, row in rates[rates["confidence"].isna()].iterrows():
+        if known["flagged_low"] > LEVEL and not unlike(results):
+            held = counted(known["held_out_samples"], "held-out sample")
+            ends = f"{percent(row['rate_low'])} to {percent(row['rate_high'])}"
+            found.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
     if "flagged" in results.settings.get("violations", ()):
         table = where(table, kind="id").dropna(subset="chance")
         row = table.loc[table["chance"].idxmin()]
@@ -220,7 +238,8 @@ def threshold_table(results: Results) -> Table:
         columns[f"expected FPR{name}"] = cells(rows, "rate", 2, scale=100, unit=" %")
     return make_table(
         "Flag samples below the threshold. The FPR is at most the level on average, and with the second threshold with "
-        f"{chance} probability over the draw of the held-out set, {CONDITION}. The ranges hold 95 % of these draws",
+        f"{chance} probability over the draw of the held-out set, {condition(results)}. The ranges hold 95 % of these "
+        "draws",
         columns,
     )
 
@@ -259,7 +278,8 @@ def delay_sentences(results: Results, known: int) -> list[str]:
     """The detection delays, and the condition of the monitor's guarantee."""
     table, said = results.delays, []
     promise = (
-        f"The probability of ever raising a false alarm is at most {short_percent(table['alpha'].max())}, {CONDITION}."
+        f"The probability of ever raising a false alarm is at most {short_percent(table['alpha'].max())}, "
+        f"{condition(results)}."
     )
     for _, row in table.iterrows():
         more = f" (90 % within {row['delay_most']:,.0f})" if math.isfinite(row["delay_most"]) else ""

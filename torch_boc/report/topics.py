@@ -14,9 +14,21 @@ from .confidence import calibration_advice, calibration_section, direction, leak
 from .detection import detection_section
 from .errors import error_section, sample_section
 from .parts import Section
-from .screening import delay_of, drift_section, guarantee, knee, refusal, review_section, reviewed, unlike, violated
+from .screening import (
+    condition,
+    delay_of,
+    drift_section,
+    guarantee,
+    held_out_name,
+    knee,
+    refusal,
+    review_section,
+    reviewed,
+    unlike,
+    violated,
+)
 from .tables import Results, where
-from .words import CONDITION, counted, interval_text, listed, percent, short_percent
+from .words import counted, interval_text, listed, percent, short_percent
 
 TOPICS = (
     calibration_section,
@@ -191,7 +203,7 @@ def numbers(results: Results) -> list[tuple[str, str, str]]:
             small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
         tiles.append((value, "ECE", f"{small} (95 %)"))
     for _, row in results.acceptance[:1].iterrows():
-        value, small = percent(row["accepted"]), guarantee(row)
+        value, small = percent(row["accepted"]), guarantee(results, row)
         if not row["accepted"]:
             value, small = "none", refusal(row)
         elif violated(results):
@@ -200,7 +212,7 @@ def numbers(results: Results) -> list[tuple[str, str, str]]:
     if found is None and share == share:
         tiles.append((short_percent(share), "to review", f"finds {reviewed(results, share)[1]}"))
     for _, row in results.delays[:1].iterrows():
-        bound = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {CONDITION}"
+        bound = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {condition(results)}"
         small = f"not valid here: {unlike(results)}" if unlike(results) else bound
         tiles.append((delay_of(row), f"detection delay, {row['ood']}", small))
     return tiles
@@ -215,7 +227,10 @@ def actions(results: Results) -> list[tuple[str, str]]:
         return [("Check the order of the classes and the first label, then run this again.", "")]
     if constant := constant_class(results):
         return [(f"Check the training of the model: every prediction is {constant}.", "")]
-    steps, tested = [], "new.npz --calibration val.npz"
+    # Without a split that can be trusted, the numbers are those of the test set as the held-out samples.
+    steps, tested = [], f"new.npz --calibration {'val.npz' if held_out_name(results) else 'test.npz'}"
+    # Logits of a calibrator with many weights void the guarantee, if it was fitted on the held-out samples.
+    raw = " (by uncalibrated logits)" if found is not None and found.best is not None else ""
     if found is not None and found.best is not None:
         names = {method.name: method.__name__ for method in CALIBRATORS}
         said = f"Calibrate with {method_text(found.best)}."
@@ -229,7 +244,7 @@ def actions(results: Results) -> list[tuple[str, str]]:
     accepted = results.acceptance[: int(not violated(results))].query("accepted > 0")
     for _, row in accepted.iterrows():
         most = "all" if row["accepted"] == 1 else f"the {percent(row['accepted'])} most confident"
-        said = f"Automate {most} predictions: {guarantee(row)}."
+        said = f"Automate {most} predictions{raw}: {guarantee(results, row)}."
         steps.append((said, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
     if share == share and not len(accepted):
         said, how = f"Review the least confident {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
