@@ -1,4 +1,4 @@
-"""Each function against an outside reference: mpmath, SciPy, torchmetrics, crepes and pytorch-ood."""
+"""Each function against an outside reference: mpmath, SciPy, torchmetrics, crepes, MAPIE and pytorch-ood."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,9 @@ import torch
 import torchmetrics
 from crepes import ConformalClassifier, martingales
 from crepes.base import p_values_batch
+from mapie.classification import SplitConformalClassifier
 from mpmath import mp
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from tests import reference
 from tests.functional.cases import as_tensor, over_paths, random_logits
@@ -174,6 +176,30 @@ def test_sets_are_those_of_crepes(by_class):
         bins = np.full(300, c) if by_class else None
         expected = theirs.predict_set(others[:, [c]], bins, confidence=0.83, smoothing=False)[:, 0]
         assert (sets[:, c].numpy() != expected).mean() < 0.01  # scores in one place are ties
+
+
+class Softmax(ClassifierMixin, BaseEstimator):
+    """A fitted classifier whose inputs are logits."""
+
+    classes_ = np.arange(4)
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def predict_proba(self, x):
+        return torch.from_numpy(x).softmax(-1).numpy()
+
+    def predict(self, x):
+        return x.argmax(1)
+
+
+def test_sets_are_those_of_mapie():
+    logits, new = (random_logits(n, 4, seed=n).double() for n in (600, 300))
+    target = torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(0))[:, 0]
+    theirs = SplitConformalClassifier(Softmax(), confidence_level=0.83, conformity_score="lac", prefit=True)
+    expected = theirs.conformalize(logits.numpy(), target.numpy()).predict_set(new.numpy())[1][:, :, 0]
+    sets = Acceptance(resolution=2**10).calibrate(logits, target).sets(new, 0.83)
+    assert (sets.numpy() != expected).mean() < 0.01  # scores in one place are ties
 
 
 def test_conformal_p_values_are_those_of_crepes():
