@@ -152,6 +152,7 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
         arguments = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
         options = {**cut, "bits": layout.bits, **_constants(logits), "exponent": EXPONENT}
         options |= {"most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
+        options["highest_bit"] = 62 if accumulator(logits.dtype) == torch.float64 else 30
         grid, kernel = (-(-layout.rows // cut["height"]),), load("rows").generalized_entropy
         launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
     elif "gen" in asked:

@@ -238,7 +238,7 @@ def _power(far, log_top, exponent: tl.constexpr):
 def generalized_entropy(
     logits, prediction, top, log_odds, gen, rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-    exponent: tl.constexpr, most: tl.constexpr, all_count: tl.constexpr
+    exponent: tl.constexpr, most: tl.constexpr, all_count: tl.constexpr, highest_bit: tl.constexpr
 ):  # fmt: skip
     """`gen` of `height` whole rows per program, over the `most` nearest rivals if not all count.
 
@@ -257,11 +257,13 @@ def generalized_entropy(
     if all_count:
         powers = tl.sum(_power(far, near, exponent), 1)
     else:
-        size: tl.constexpr = dtype.primitive_bitwidth
-        keys = far.to(tl.int64 if size == 64 else tl.int32, bitcast=True)
+        if far.dtype == tl.float64:  # noqa: SIM108 (no Python)
+            keys = far.to(tl.int64, bitcast=True)
+        else:
+            keys = far.to(tl.int32, bitcast=True)
         last = tl.zeros([height], keys.dtype)
-        bit = tl.full([height], 1, keys.dtype) << (size - 2)
-        for _ in range(size - 1):
+        bit = tl.full([height], 1, keys.dtype) << highest_bit
+        for _ in range(highest_bit + 1):
             fewer = tl.sum((keys < (last | bit)[:, None]).to(tl.int32), 1)
             last = tl.where(fewer < most, last | bit, last)
             bit = bit >> 1
