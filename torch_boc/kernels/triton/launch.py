@@ -149,12 +149,12 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
     if on_chip:
         found["gen"] = new("gen")[0]
         cut = geometry(layout.classes, logits.dtype, across=layout.across, heavy=True)
-        arguments = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
+        rows = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
         options = {**cut, "bits": layout.bits, **_constants(logits), "exponent": EXPONENT}
         options |= {"most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
         options["highest_bit"] = 62 if accumulator(logits.dtype) == torch.float64 else 30
         grid, kernel = (-(-layout.rows // cut["height"]),), load("rows").generalized_entropy
-        launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
+        launch(kernel, grid, logits, logits, *rows, *layout.numbers, **options)
     elif "gen" in asked:
         found |= columns_by_torch(original, ("gen",))
     if index is not None and "distance" in asked:
