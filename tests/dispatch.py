@@ -57,7 +57,7 @@ class Counted(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         packet, name = func.overloadpacket, str(func.overloadpacket)
         given, found = _tensors((args, kwargs)), _tensors(result)
-        if found or func.namespace == "torch_boc":
+        if found or func.namespace == "torch_boc" or packet is aten._foreach_copy_:
             aliases = [x.alias_info for x in func._schema.returns]
             is_view = any(x is not None and not x.is_write for x in aliases) or packet in FREE
             self.names += [] if is_view else [name]

@@ -22,9 +22,11 @@ from torch_boc.core.tally import empty_tally
 from torch_boc.functional import bag_of_coins, compute_scores
 from torch_boc.functional.acceptance import risk_summary
 from torch_boc.functional.conformal import discovery_level, place_p_values
+from torch_boc.functional.registry import need_extras
 from torch_boc.functional.separation import binned_auroc, binned_fpr_at_tpr
 from torch_boc.functional.summary import DEFAULT_KEYS, summarize
 from torch_boc.kernels import dispatch
+from torch_boc.lightning.loop import LoaderMetrics
 
 pytestmark = needs_fake_gpu
 
@@ -58,7 +60,14 @@ def make_calls(device, logits=None):
         calls[f"monitor and mix by {groups}"] = lambda monitor=monitors[1]: monitor.update(logits)
     whole, one = metric(BoCMetric, device), metric(BoCSeparation, device)
     risks = metric(BoCMetric, device, keys=("aurc", "gap"))
+    loader = LoaderMetrics.__new__(LoaderMetrics)  # of the callback with everything, on the first loader
+    parts = [[kind(validate_args=False) for _ in range(2)] for kind in (ConformalTest, Acceptance)]
+    loader.metric, loader.separation = metric(BoCMetric, device, keys=DEFAULT_KEYS), metric(BoCSeparation, device)
+    (loader.tests, loader.judges), loader.ood = parts, False
+    loader._extras = need_extras([*loader.separation.scores, "gen", "log_odds"])
+    loader._samples = loader.taken = loader.labelled = 0
     calls |= {
+        "callback": lambda: loader.update(logits, target),
         "accept": lambda: accept.accept(logits),
         "sets": lambda: accept.sets(logits),
         "update": lambda: whole.update(logits, target),
@@ -115,7 +124,24 @@ def test_rows_cut_a_batch_for_kernels_not_logits(classes):
     assert counted.names == ["torch_boc.columns", "torch_boc.tally"]
 
 
-@pytest.mark.parametrize(("keys", "most"), [(DEFAULT_KEYS, 146), (None, 425)])
+# Of calls with kernels, by the name of the call: each operation is a launch or more.
+MOST = {"flag": 24, "test": 22, "monitor": 155, "monitor and mix": 345, "accept": 15, "sets": 11, "scores": 54}
+MOST |= {"callback": 172, "update": 3, "update with risks": 24, "separation": 21}
+
+
+@pytest.mark.parametrize("samples", [64, 1024])
+def test_calls_with_kernels_take_few_operations(samples):
+    """For any number of samples in a batch."""
+    with FakeTensorMode(), kernels.use("auto"):
+        for name, call in make_calls("cuda", torch.empty(samples, 10, device="cuda")).items():
+            call()
+            with Counted() as counted:
+                call()
+            if (kind := name.split(" by ")[0]) in MOST:
+                assert len(counted.names) <= MOST[kind], (name, len(counted.names))
+
+
+@pytest.mark.parametrize(("keys", "most"), [(DEFAULT_KEYS, 139), (None, 414)])
 def test_an_update_by_torch_takes_few_operations(keys, most):
     """Each is a launch on a GPU without Triton. Without p-values there is no continued fraction."""
     with FakeTensorMode(), kernels.use("torch"):

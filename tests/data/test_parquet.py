@@ -1,5 +1,7 @@
 """A Parquet file holds what was written, and stands under its name only when it is whole."""
 
+import threading
+
 import pyarrow.parquet as parquet
 import pytest
 import torch
@@ -38,6 +40,35 @@ def test_a_failure_while_closing_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(file, "_write_groups", lambda **_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         file.close()
+    assert files(tmp_path) == []
+
+
+def test_a_thread_writes_the_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "GROUP_ROWS", 4)
+    threads, append = [], ParquetFile._append
+
+    def spy(self, *work):
+        threads.append(threading.current_thread())
+        return append(self, *work)
+
+    monkeypatch.setattr(ParquetFile, "_append", spy)
+    path = tmp_path / "samples.parquet"
+    with ParquetFile(path) as file:
+        for start in range(0, 9, 3):
+            file.write(columns(start, start + 3))
+    assert len(threads) == 3
+    assert threading.current_thread() not in threads
+    assert parquet.read_table(path)["index"].to_pylist() == list(range(9))
+    assert [parquet.ParquetFile(path).metadata.row_group(i).num_rows for i in range(3)] == [4, 4, 1]
+
+
+def test_a_failure_of_the_thread_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "GROUP_ROWS", 4)
+    monkeypatch.setattr(ParquetFile, "_append", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    file = ParquetFile(tmp_path / "samples.parquet")
+    file.write(columns(0, 4))
+    with pytest.raises(OSError, match="disk full"), file:
+        file.write(columns(4, 8))
     assert files(tmp_path) == []
 
 

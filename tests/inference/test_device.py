@@ -13,7 +13,7 @@ from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, e
 from tests.inference.cuda import CUDA, Cuda, Model, Pinned
 from torch_boc.inference import predictor as module
 from torch_boc.inference.batches import Batch
-from torch_boc.inference.device import Landing, Prefetch, land
+from torch_boc.inference.device import PATIENCE, Landing, Prefetch, has_streams, land
 
 fits = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
 
@@ -39,21 +39,23 @@ def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_re
         columns = {"index": torch.arange(3), "names": ["a", "b", "c"]}
         columns |= {f"c{i}": torch.zeros(3, device=f"cuda:{min(i, 1)}") for i in range(3)}
         landing = land(columns)
-        gpus = ("cuda:0", "cuda:1", "cuda:1")
-        copies = [step for x in gpus for step in ((f"copied from {x}", True), f"event on {x}")]
-        assert log == [("copied from cpu", False), *copies], "nothing is awaited yet"
+        copies = [step for x in ("cuda:0", "cuda:1") for step in ((f"copied from {x}", True), f"event on {x}")]
+        assert log == copies, "columns of one device and dtype in one copy; nothing is awaited yet"
         assert landing.wait().keys() == columns.keys()
     assert log[-2:] == ["awaited", "awaited"]
-    gap = torch.ones(3)
-    assert Landing({"gap": gap}, {CUDA: event(log)}).wait()["gap"].data_ptr() != gap.data_ptr(), "not pinned memory"
+    block = torch.ones(1, 3)
+    landing = Landing({}, {("gap",): block}, {CUDA: event(log)})
+    assert landing.wait()["gap"].data_ptr() != block.data_ptr(), "not pinned memory"
 
 
 def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch, tmp_path):
     model, log = Counting(), []
 
     def late(columns):
-        target = {name: torch.zeros_like(x) for name, x in columns.items()}  # until the event has been awaited
-        return Landing(target, {CUDA: event(log, lambda: [x.copy_(columns[name]) for name, x in target.items()])})
+        target = {(name,): torch.zeros_like(x)[None] for name, x in columns.items()}  # until the event was awaited
+        return Landing(
+            {}, target, {CUDA: event(log, lambda: [x.copy_(columns[name]) for (name,), x in target.items()])}
+        )
 
     monkeypatch.setattr(module, "land", late)
     ours = predictor(model)
@@ -152,6 +154,31 @@ def test_the_batch_that_is_asked_for_is_delivered(cuda):
     assert cuda.log == COPY
 
 
+@pytest.mark.parametrize(("trusted", "copies"), [(True, 2), (False, 1)])
+def test_two_batches_of_a_loader_that_keeps_its_memory_are_copied_ahead(cuda, trusted, copies):
+    batches = [Batch((torch.ones(3).as_subclass(Pinned),), {}, 3, {}) for _ in range(4)]
+    samples = Prefetch(iter(batches), CUDA, trusted=trusted, ahead=2)
+    first = samples.take()
+    samples.deliver(first)
+    samples.fetch()
+    own = "copy on side" if trusted else "copy on side, awaited"
+    assert cuda.log[1:] == [own, "event after side"] * copies, "nobody pins what is pinned"
+    for place in range(1, 4):
+        cuda.log.clear()
+        assert samples.take() is batches[place]
+        samples.deliver(batches[place])
+        assert cuda.log == ["compute waits", "memory for compute"], "its own copy"
+        samples.fetch()
+    assert samples.take() is None
+
+
+@pytest.mark.parametrize("device", ["cuda", "xpu"])
+def test_devices_with_streams(device):
+    assert has_streams(torch.device(device))
+    assert {"Stream", "stream", "current_stream"} <= {*dir(torch.get_device_module(device))}
+    assert not any(has_streams(torch.device(other)) for other in ("cpu", "mps"))
+
+
 def test_without_a_gpu_no_batch_is_read_ahead():
     log = []
     for number, _ in enumerate(predictor(Counting()).predict(asked(log, data()[0].split(5))), 1):
@@ -191,6 +218,26 @@ def test_the_size_that_fits_is_remembered():
     assert_same(tables, expected(model.layer(data()[0])))
     assert_same(joined(ours.predict(data()[0].split(23))), tables)
     assert max(model.calls[14:]) == 2
+
+
+@fits
+def test_larger_pieces_are_tried_again_after_a_while():
+    model = Hungry(room=4)
+    ours, batches = predictor(model), data(8)[0].repeat(2 * PATIENCE + 2, 1).split(8)
+    tables = ours.predict(batches)
+    for _ in range(PATIENCE):
+        next(tables)
+    assert model.calls == [8, 4, 4] + [4, 4] * (PATIENCE - 1)
+    next(tables)
+    assert model.calls[-3:] == [8, 4, 4], "the whole batch does not fit yet"
+    for _ in range(PATIENCE):
+        next(tables)
+    assert model.calls[-3:] == [4, 4, 4], "after a failure it is tried half as often"
+    model.room = 8
+    assert sum(len(table["index"]) for table in tables) == 8
+    for table in ours.predict(batches):
+        assert len(table["index"]) == 8
+    assert model.calls[-1] == 8
 
 
 @fits

@@ -1,5 +1,8 @@
 """The index of a row is that of the sample in its data set, or the loader is refused."""
 
+import multiprocessing
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -17,7 +21,7 @@ from torch.utils.data import (
 )
 
 from tests.inference.cases import SAMPLES, Counting, Stream, assert_same, data, expected, joined, predictor, read
-from torch_boc.inference.order import count_samples
+from torch_boc.inference.order import as_loader, count_samples, has_own_memory, safe_workers
 
 DATA, KEYED = TensorDataset(*data()), TensorDataset(*data(), torch.arange(SAMPLES))
 
@@ -247,3 +251,61 @@ def test_what_cannot_be_shared(loader, message, tmp_path):
     with pytest.raises(TypeError, match=message):
         predictor(shard=(0, 2)).to_parquet(loader(), tmp_path / "out")
     assert not any(tmp_path.iterdir())
+
+
+class Processes(Dataset):
+    """Each sample tells the process that read it."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, place):
+        return data()[0][place], 0 if get_worker_info() is None else 1 + get_worker_info().id
+
+
+@pytest.mark.parametrize(("workers", "readers"), [(None, {0}), (0, {0}), (2, {1, 2})])
+def test_workers_of_a_data_set(workers, readers):
+    """By default a model on the CPU needs the cores itself."""
+    table = joined(predictor(num_workers=workers, batch_size=5).predict(Processes()))
+    assert {*table["target"].tolist()} == readers
+    assert table["index"].tolist() == [*range(SAMPLES)]
+
+
+class Holding(Processes):
+    """A data set that holds something."""
+
+    def __init__(self, thing):
+        self.thing = thing
+
+
+def test_where_workers_are_safe(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork"])
+    gpu = torch.device("cuda")
+    assert safe_workers(Processes(), gpu) == safe_workers(Holding(torch.ones(3)), gpu) == 4
+    assert as_loader(Processes(), 4, None, gpu).pin_memory
+    assert safe_workers(Processes(), torch.device("cpu")) == 0
+    assert safe_workers(Stream(), gpu) == 0
+    with Path(__file__).open() as file:
+        assert safe_workers(Holding(file), gpu) == 0, "a place in a file that processes would share"
+    assert safe_workers(Holding(torch.ones(3, device="meta")), gpu) == 0, "as a tensor on the GPU"
+    assert safe_workers(Holding(bytes(2**26 + 1)), gpu) == 0, "in memory"
+    with monkeypatch.context() as notebook:
+        notebook.setitem(sys.modules, "ipykernel", sys)
+        assert safe_workers(Processes(), gpu) == 0
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn", "fork"])
+    assert safe_workers(Processes(), gpu) == 0
+
+
+def test_rows_of_tensors_come_a_batch_at_a_time():
+    for ours, theirs in zip(as_loader(DATA, 5), DataLoader(DATA, 5), strict=True):
+        for x, y in zip(ours, theirs, strict=True):
+            assert torch.equal(x, y)
+
+
+def test_which_loaders_may_use_their_memory_again():
+    assert has_own_memory(as_loader(DATA, 4))
+    assert has_own_memory(DataLoader(DATA, 4))
+    assert has_own_memory(DataLoader(DATA, 4, num_workers=1, collate_fn=list))
+    assert not has_own_memory(DataLoader(DATA, 4, collate_fn=lambda rows: default_collate(rows)))
+    assert not has_own_memory([data()[0]])

@@ -165,10 +165,26 @@ def test_autocast():
 def test_compiled(monkeypatch):
     """The model runs through torch.compile; without its code generation here."""
     compiled, compile = [], torch.compile
-    monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or compile(model, backend="eager"))
+    monkeypatch.setattr(torch, "compile", lambda model, mode: compiled.append(model) or compile(model, backend="eager"))
     model = linear()
     table = joined(predictor(model, compile=True).predict(data()[0].split(5)))
     assert [call.args[0] for call in compiled] == [model]
+    assert_same(table, expected(model(data()[0])))
+    torch.compiler.reset()
+
+
+def test_a_batch_of_another_size_is_not_compiled(monkeypatch):
+    """The last one: torch would compile the model again."""
+    sizes, compile = [], torch.compile
+
+    def backend(graph, inputs):
+        sizes.append([len(x) for x in inputs if x.shape[-1:] == (3,)][-1])
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda model, mode: compile(model, backend=backend))
+    model = linear()
+    table = joined(predictor(model, compile="reduce-overhead").predict(data()[0].split(5)))
+    assert sizes == [5]
     assert_same(table, expected(model(data()[0])))
     torch.compiler.reset()
 
@@ -300,7 +316,7 @@ def test_a_missing_dependency_names_the_extra_before_the_work(module, call, monk
 def test_a_chosen_head_and_single_logits(compiled, monkeypatch):
     """The same table as that of a model that returns the logits (0, z)."""
     compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function: compile(function, backend="eager"))
+    monkeypatch.setattr(torch, "compile", lambda function, mode: compile(function, backend="eager"))
     torch.manual_seed(0)
     head, x = torch.nn.Linear(3, 1), torch.randn(7, 3)
     pairs = torch.cat([torch.zeros(7, 1), head(x)], 1).detach()

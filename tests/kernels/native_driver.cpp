@@ -9,7 +9,7 @@
 #include "contract.h"
 
 #define LOGITS                                                                                                         \
-    const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int32_t, int32_t, int32_t
+    const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int32_t, int32_t
 #define TRIALS int64_t, int32_t, const double *
 #define TALLY TRIALS, double, int64_t, void **
 extern "C" {
@@ -76,7 +76,7 @@ static void run(int64_t rows, int64_t classes, int dtype, bool first, double sca
     const double choices[] = {1, 7, 21, 35, 35, 21, 7, 1};
     for (int w = 0; w <= trials; w++) table[w] = std::log(choices[w]);
     const int64_t stride = first ? 1 : classes, step = first ? rows : 1;
-#define GIVEN logits.data, rows, classes, rows, stride, 0, step, dtype, 47, 3
+#define GIVEN logits.data, rows, classes, rows, stride, 0, step, dtype, 3
     Buffer<double> all(column::number * rows);
     void *columns[column::number], *few[column::number] = {};
     for (int k = 0; k < column::number; k++) columns[k] = all.data + k * rows;

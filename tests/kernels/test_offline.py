@@ -78,9 +78,9 @@ def assembled(ptx, path):
 
 
 def everything(logits, *, extras=True):
-    """Launches of all kernels: sums with masses and coins, standing, gradient, tally and tails."""
+    """Launches of all kernels: sums with masses and coins, standing, entropy, gradient, tally and tails."""
     index = torch.zeros(logits.shape[:-1], dtype=torch.int64)
-    names = [*SUMS, "loss", "concentration", "free_gap", "log_odds", "lost", "ahead"]
+    names = [*SUMS, "loss", "concentration", "free_gap", "log_odds", "lost", "ahead", "gen"]
     found = dict(zip(names, launch.columns(logits, names, index, True), strict=True))
     grads = [found[name] if extras or name not in ("surprise", "margin") else None for name in SUMS[1:]]
     sums = [found[name] for name in ("prediction", "top", "odds", "mass")]
@@ -104,7 +104,7 @@ def everything(logits, *, extras=True):
 )
 def test_nothing_spills(classes, dtype, target, compiled, tmp_path):
     found = compiled(lambda: everything(torch.empty(3, classes, dtype=dtype)), target)
-    assert len(found) == 8
+    assert len(found) == 8 + (classes <= launch.MOST_ENTROPY_CLASSES)
     for name, asm in found.items():
         local = assembled(asm["ptx"], tmp_path / "kernel.ptx")
         assert local == 0, f"{name}: {local} bytes of local memory"

@@ -26,8 +26,9 @@ SUMS = ("prediction", "top", "odds", "squares", "mass", "mass_squares", "surpris
 COINS = ("prediction", "odds", "loss", "concentration", "free_gap")
 # Numbers about one given class of each row: they need an index.
 OF_A_CLASS = frozenset({"distance", "lost", "ahead"})
-# Numbers that need a search for the largest logits, or exponentials of their own: Triton leaves them to torch.
-NOT_BY_TRITON = frozenset({"tempered_loss", "top_margin", "gen"})
+# Numbers that need a search for the largest logits, or exponentials of their own: Triton leaves them to torch. It
+# computes `gen`, of the default score of tests, for rows that fit on the chip.
+NOT_BY_TRITON = frozenset({"tempered_loss", "top_margin"})
 
 # What the gradient of the sums is given, what the tally is given of each sample, and the order of both.
 PULLS = ("prediction", "top", "odds", "mass", *(f"on_{name}" for name in SUMS[1:]))

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from .blocks import computed_again
-from .precision import accumulator, widen
+from .precision import accumulator, wide_dtype, widen
 from .top import find_top
 
 
@@ -113,10 +113,11 @@ def masses(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tenso
         for which, sums in ((flat, _leads), (sharp, _relative_sums)):
             places = which.reshape(-1).nonzero().squeeze(-1)
             if len(places):
-                for out, value in zip(found, sums(rows[places]), strict=True):
+                for out, value in zip(found, sums(_below(rows[places])), strict=True):
                     out.view(-1)[places] = value.squeeze(-1)
         return found[0], found[1]
-    pairs = zip(_leads(logits), _relative_sums(logits), (widen(odds), squares), strict=True)
+    below = _below(logits)
+    pairs = zip(_leads(below), _relative_sums(below), (widen(odds), squares), strict=True)
     mass, mass_squares = (torch.where(flat, x, torch.where(sharp, y, z)).squeeze(-1) for x, y, z in pairs)
     return mass, mass_squares
 
@@ -129,22 +130,24 @@ def _has_values(x: Tensor) -> bool:
     return not watched and not torch._C._is_tracing()
 
 
-def _leads(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """S and T of each row, with a last axis of 1. T is summed times 2^100: squares of leads below 1e-19 underflow."""
+def _below(logits: Tensor) -> Tensor:
     z = logits.to(accumulator(logits.dtype))
-    lead = (z - z.amax(-1, keepdim=True)).expm1_().neg_()
+    return z - z.amax(-1, keepdim=True)
+
+
+def _leads(below: Tensor) -> tuple[Tensor, Tensor]:
+    """S and T of each row, with a last axis of 1. T is summed times 2^100: squares of leads below 1e-19 underflow."""
+    lead, wide = below.expm1().neg_(), wide_dtype(below.device)
     beaten = torch.rsub(lead, 2.0**-99, alpha=2.0**-100)
     beaten = torch.div(lead, beaten) if torch.compiler.is_compiling() else torch.div(lead, beaten, out=beaten)
-    mass = widen(lead.sum(-1, keepdim=True))
-    return mass, widen(lead.mul_(beaten).sum(-1, keepdim=True)) * 2.0**-100
+    mass = lead.sum(-1, keepdim=True, dtype=wide)
+    return mass, lead.mul_(beaten).sum(-1, keepdim=True, dtype=wide) * 2.0**-100
 
 
-def _relative_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _relative_sums(below: Tensor) -> tuple[Tensor, Tensor]:
     """R and Q of each sharp row, with a last axis of 1. Every u is below 2^-100, so that 1 + u is 1."""
-    z = logits.to(accumulator(logits.dtype))
-    below = z - z.amax(-1, keepdim=True)
     rivals = below.masked_fill(below == 0.0, -torch.inf)  # a sharp row has one top
-    second = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(z.dtype).min)  # finite, even if all are -inf
+    second = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(below.dtype).min)  # finite, even if all are -inf
     relative = (rivals - second).exp()
     unit = widen(second).exp()
     return unit * relative.sum(-1, keepdim=True), unit * unit * relative.square().sum(-1, keepdim=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 from . import contract
 from .coins import Coins
 from .contract import ALL_SUMS, GAP_BINS, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
-from .precision import wide_dtype
+from .precision import constant, wide_dtype
 
 
 def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
@@ -53,11 +53,13 @@ def add_samples(
         own = flat(target)
         labelled, correct = valid & is_class(own, num_classes), valid & (coins.prediction == own)
         wrong, bad_targets = labelled ^ correct, valid ^ labelled
-        below = flat(distance).masked_fill(~labelled, 0.0)  # it can be infinite or NaN for a sample that does not count
+        nil = constant((0.0,), distance)
+        below = torch.where(labelled, flat(distance), nil)  # it can be infinite or NaN for a sample that does not count
     if log_p_value is not None:
         p_value = flat(log_p_value).exp().masked_fill(left_out, 1.0)
         rejected = valid & (p_value <= alpha)
-    total.counts.add_(torch.stack(Counts(valid, invalid, rejected, labelled, correct, bad_targets)).sum(1))
+    which = torch.stack(Counts(valid, invalid, rejected, labelled, correct, bad_targets)).long()
+    total.counts.add_(which.sum(1))
 
     gap = (others - coins.loss).clamp_min_(0.0)
     rivals = num_classes - 1.0
@@ -76,13 +78,13 @@ def add_samples(
     total.sums.add_(of_all.sum(1))
 
     by_confidence, by_dominance = equal_bin(both, total.bin_sums.shape[1], has_nan=False).unbind()
-    masks = BinCounts(valid, labelled, correct, labelled_by_dominance=labelled, correct_by_dominance=correct)
     places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # one for each mask
-    total.bin_counts.scatter_add_(1, places, torch.stack(masks).long())
-    of_confidence = by_confidence.expand(3, -1)
-    total.bin_sums.scatter_add_(1, torch.cat([of_confidence, by_dominance.unsqueeze(0)]), of_bins)
+    counts = Counts(*which)
+    masks = BinCounts(counts.samples, *(counts.labelled, counts.correct) * 2)
+    total.bin_counts.scatter_add_(1, places, torch.stack(masks))
+    total.bin_sums.scatter_add_(1, places[:4], of_bins)
     place = (gap.log10() - contract.LOWEST_DECADE) * contract.BINS_PER_DECADE + 1
-    total.gap_histogram.scatter_add_(0, as_place(place, GAP_BINS, has_nan=False), valid.long())
+    total.gap_histogram.scatter_add_(0, as_place(place, GAP_BINS, has_nan=False), counts.samples)
 
 
 def flat(x: Tensor) -> Tensor:

@@ -88,9 +88,9 @@ def log_bets(p: Tensor) -> Tensor:
     tensor([4.3688, 0.7513], dtype=torch.float64)
     """
     wide = widen(p).unsqueeze(-1)
-    exponent = constant(EXPONENTS, wide)
-    both = torch.stack([wide, 1.0 - wide]).clamp_min(NEAREST).log()
-    return torch.cat(((exponent - 1.0) * both + exponent.log()).unbind(), -1)
+    power, factor = constant(tuple(x - 1.0 for x in EXPONENTS), wide), constant(tuple(map(math.log, EXPONENTS)), wide)
+    both = torch.stack([wide, 1.0 - wide]).clamp_min_(NEAREST).log_()
+    return torch.cat(torch.addcmul(factor, power, both).unbind(), -1)
 
 
 def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,29 +138,33 @@ def place_bets(p: Tensor, capital: Capital, seen: Tensor, *, endless: bool = Fal
     tensor([ 0.1976, 13.5034, 47.3108], dtype=torch.float64)
     """
     valid = ~p.isnan()
-    return grow(torch.where(valid.unsqueeze(-1), log_bets(p.nan_to_num(0.5)), 0.0), valid, capital, seen, endless)
+    number = seen + valid.cumsum(0)
+    gain = log_bets(p.nan_to_num(0.5)).masked_fill(~valid.unsqueeze(-1), 0.0)
+    return grow(gain, valid, capital, number, endless)
 
 
-def grow(gain: Tensor, valid: Tensor, capital: Capital, seen: Tensor, endless: bool) -> Bets:
-    """What bets bring, of which the logarithms are `gain` of shape (N, S), with 0 where a sample is not `valid`."""
-    number = seen + valid.cumsum(0)  # the number of each sample in the stream, from 1 on
+def grow(gain: Tensor, valid: Tensor, capital: Capital, number: Tensor, endless: bool) -> Bets:
+    """What bets bring, of which the logarithms are `gain` of shape (N, S), with 0 where a sample is not `valid`.
+
+    `number` is the number of each sample in the stream, from 1 on.
+    """
     total = gain.cumsum(0)
-    before = total - gain
-    wide = widen(number)
+    before, left_out = total - gain, ~valid
+    near = widen(number) + 1.0
+    logs = torch.log2(torch.stack([near, near + 1.0])).log_()
     # The logarithm of w_t, where the difference of the two reciprocals does not cancel.
-    growth = torch.log1p(1.0 / (wide + 1.0)) / math.log(2.0)
-    log_share = torch.log(growth) - torch.log(torch.log2(wide + 1.0)) - torch.log(torch.log2(wide + 2.0))
-    entry = torch.where(valid, 0.0 * log_share if endless else log_share, -math.inf).unsqueeze(-1)
+    log_share = near.reciprocal().log1p_().log_() - logs.sum(0) - math.log(math.log(2.0))
+    entry = (torch.zeros_like(log_share) if endless else log_share).masked_fill(left_out, -math.inf).unsqueeze(-1)
     begun = torch.logcumsumexp(torch.cat([capital.log_shares.unsqueeze(0), entry - before]), 0)[1:]
     shares = total + begun
     evidence = shares.logsumexp(-1) - math.log(gain.shape[-1])
     if not endless:
-        evidence = torch.logaddexp(-torch.log(torch.log2(wide + 2.0)), evidence)
+        evidence = torch.logaddexp(-logs[1], evidence)
     # Before the batch and after each sample: the largest sum of gains until now, and where it begins.
-    earlier = torch.where(valid.unsqueeze(-1), -before, -math.inf)
+    earlier = (-before).masked_fill_(left_out.unsqueeze(-1), -math.inf)
     best, place = torch.cat([capital.rise.unsqueeze(0), earlier]).cummax(0)
     begins = torch.cat([capital.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
-    rise = best + torch.cat([torch.zeros_like(total[:1].sum(0, keepdim=True)), total])
+    rise = best + torch.nn.functional.pad(total, (0, 0, 1, 0))
     begin = begins.gather(0, place)
     chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
     after = shares[-1:].sum(0) if len(gain) else capital.log_shares

@@ -70,7 +70,7 @@ def score_place(scores: Tensor, resolution: int) -> Tensor:
         pattern = (scores.to(torch.float32) + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
         first = (127 + LOWEST) * resolution
         kept = ((pattern & MAGNITUDE) >> (24 - resolution.bit_length())).clamp_(first, first + half - 1) - first
-        negative = pattern < 0
+        return (kept ^ (pattern >> 31)).add_(half).long()  # -1 - kept if the sign is set
     return torch.where(negative, half - 1 - kept, half + kept).long()
 
 
@@ -137,9 +137,11 @@ def stream_ranks(ranks: Ranks, place: Tensor, group: Tensor | None, valid: Tenso
     earlier = valid.expand(len(valid), -1).tril(-1)
     if group is not None:
         earlier = earlier & (group.unsqueeze(0) == group.unsqueeze(1))
-    lower = earlier & (place.unsqueeze(0) < place.unsqueeze(1))
-    same = earlier & (place.unsqueeze(0) == place.unsqueeze(1))
-    return Ranks(ranks.below + lower.sum(1), ranks.equal + same.sum(1), ranks.total + earlier.sum(1))
+    upto, lower = (earlier & which(place.unsqueeze(0), place.unsqueeze(1)) for which in (torch.le, torch.lt))
+    below, below_or_equal, total = torch.stack([lower, upto, earlier]).sum(-1) + torch.stack(
+        [ranks.below, ranks.below + ranks.equal, ranks.total]
+    )
+    return Ranks(below, below_or_equal - below, total)
 
 
 def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:

@@ -1,11 +1,13 @@
 """The device on which a model runs: its mode there, copies to it and from it, and pieces that fit in its memory.
 
-On CUDA, the next batch is copied while the model runs on the current one: its tensors are put into pinned memory, and a
-second stream copies them from there. The stream on which the model runs waits for the copy. The program does not wait.
+On CUDA and XPU, the next batches are copied while the model runs on the current one: their tensors are put into pinned
+memory, and a second stream copies them from there. The stream on which the model runs waits for the copy. The program
+does not wait.
 """
 
 import gc
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -18,6 +20,14 @@ from torch import Tensor, nn
 from ..data.atomic import is_memory_error
 from ..data.parquet import Column
 from .batches import Batch
+
+# After so many batches in pieces, twice as large ones are tried again; after each failure, after twice as many.
+PATIENCE = 32
+
+
+def has_streams(device: torch.device) -> bool:
+    """Whether copies to and from the device can run beside its computation, from and to pinned memory."""
+    return device.type in ("cuda", "xpu")
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -43,81 +53,96 @@ class Landing(NamedTuple):
     """Columns that are being copied to the CPU.
 
     Attributes:
-        columns: on the CPU; what comes from a CUDA device may not be there yet.
-        events: one for each CUDA device among the columns, which happens when all of its copies have arrived.
+        columns: on the CPU; what comes from a device with streams may not be there yet.
+        blocks: what was copied at once, by the names of its columns, in its order.
+        events: one for each such device, which happens when all of its copies have arrived.
     """
 
     columns: dict[str, Column]
+    blocks: dict[tuple[str, ...], Tensor]
     events: dict[torch.device, Any]
 
     def wait(self) -> dict[str, Column]:
         """Wait for the copies, and return the columns, of which none is in pinned memory: users may keep many."""
         for event in self.events.values():
             event.synchronize()
-        for name, x in self.columns.items() if self.events else ():
-            self.columns[name] = x.clone() if isinstance(x, Tensor) else x
+        for names, block in self.blocks.items():
+            self.columns.update(zip(names, block.clone().unbind(), strict=True))
         return self.columns
 
 
 def land(columns: Mapping[str, Column]) -> Landing:
-    """Start the copy of the tensors to the CPU; from CUDA it goes into pinned memory."""
-    landing = Landing(dict(columns), {})
+    """Start the copy of the tensors to the CPU: from a device with streams into pinned memory, a dtype at a time."""
+    landing, alike = Landing(dict(columns), {}, {}), dict[Any, list[str]]()
     for name, x in columns.items():
-        if isinstance(x, Tensor):
-            landing.columns[name] = x.to("cpu", non_blocking=x.device.type == "cuda")
-            if x.device.type == "cuda":  # the copy runs on the device's own current stream, wherever the model began
-                landing.events[x.device] = torch.cuda.current_stream(x.device).record_event()
+        if isinstance(x, Tensor) and has_streams(x.device):
+            alike.setdefault((x.device, x.dtype, x.shape), []).append(name)
+        elif isinstance(x, Tensor):
+            landing.columns[name] = x.cpu()
+    for (device, *_), names in alike.items():
+        block = torch.stack([columns[name] for name in names])  # type: ignore[misc]
+        landing.blocks[*names] = block.to("cpu", non_blocking=True)
+        # The copy runs on the device's own current stream, wherever the model began.
+        landing.events[device] = torch.get_device_module(device).current_stream(device).record_event()
     return landing
 
 
-def in_fitting_pieces(
-    function: Callable[[Batch], dict[str, Tensor]], batch: Batch, limit: int | None
-) -> tuple[dict[str, Tensor], int | None]:
-    """Call `function` on a batch, in pieces as large as the memory allows, and join their columns.
+class Fitting:
+    """Calls functions on batches in pieces as large as the memory allows, and joins their columns.
 
-    A piece that does not fit is halved. A single sample that does not fit is an error.
+    A piece that does not fit is halved. A single sample that does not fit is an error. After a while, larger pieces are
+    tried again, because others may have used the memory.
 
-    Args:
-        function: makes the columns of a piece.
-        batch: the samples.
-        limit: the largest number of samples in a piece; None if memory has not run out yet.
-
-    Returns:
-        The columns of all samples in their order, and the limit for the next batch.
+    Attributes:
+        limit: the largest number of samples in a piece; None if whole batches fit.
     """
-    done, parts = 0, []
-    while done < batch.size:
-        stop = min(batch.size, done + (limit or batch.size))
-        piece = batch if stop - done == batch.size else batch.piece(done, stop)
-        try:
-            parts.append(function(piece))
-            done = stop
-            continue
-        except Exception as error:
-            if piece.size == 1 or not is_memory_error(error):
-                raise
-        # Outside of the handler: inside, the error would still hold the tensors of the failed call.
-        limit = piece.size // 2
-        gc.collect()
-        torch.cuda.empty_cache()  # does nothing where there is none
-        warnings.warn(f"{piece.size} samples do not fit in memory; going on with {limit} at a time", stacklevel=2)
-    whole = len(parts) == 1
-    return parts[0] if whole else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, limit
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self._patience, self._fitted = PATIENCE, 0
+
+    def __call__(self, function: Callable[[Batch], dict[str, Tensor]], batch: Batch) -> dict[str, Tensor]:
+        """The columns of all samples of a batch in their order."""
+        done, parts = 0, []
+        while done < batch.size:
+            stop = min(batch.size, done + (self.limit or batch.size))
+            piece = batch if stop - done == batch.size else batch.piece(done, stop)
+            try:
+                parts.append(function(piece))
+                done = stop
+                continue
+            except Exception as error:
+                if piece.size == 1 or not is_memory_error(error):
+                    raise
+            # Outside of the handler: inside, the error would still hold the tensors of the failed call.
+            self._patience *= 1 if self._fitted < PATIENCE else 2
+            self.limit, self._fitted = piece.size // 2, 0
+            gc.collect()
+            torch.cuda.empty_cache()  # does nothing where there is none
+            words = f"{piece.size} samples do not fit in memory; going on with {self.limit} at a time"
+            warnings.warn(words, stacklevel=2)
+        self._fitted += self.limit is not None
+        if self.limit is not None and self._fitted % self._patience == 0:
+            self.limit = None if 2 * self.limit >= batch.size else 2 * self.limit
+        return parts[0] if len(parts) == 1 else {name: torch.cat([x[name] for x in parts]) for name in parts[0]}
 
 
-def to_device(batch: Batch, device: torch.device, *, ahead: bool = False) -> Batch:
-    """The batch with the model's arguments on `device`; the host does not wait for a CUDA device.
+def to_device(batch: Batch, device: torch.device, *, ahead: bool = False, trusted: bool = False) -> Batch:
+    """The batch with the model's arguments on `device`; the host does not wait for a device with streams.
 
-    With `ahead`, tensors stay where they are if they cannot be copied to a CUDA device while it computes.
+    With `ahead`, tensors stay where they are if they cannot be copied while the device computes. `trusted` says that
+    memory that the loader has pinned is not written to again.
     """
 
     def copied(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
-        if device.type != "cuda" or x.device.type != "cpu" or x.layout != torch.strided:  # no pinned memory
+        if not has_streams(device) or x.device.type != "cpu" or x.layout != torch.strided:  # no pinned memory
             return x if ahead else x.to(device)
         # A loader may write its next batch into the memory that it pinned itself, so that this copy is waited for.
-        return x.to(device) if x.is_pinned() else x.pin_memory().to(device, non_blocking=True)
+        if x.is_pinned() and not trusted:
+            return x.to(device)
+        return (x if x.is_pinned() else x.pin_memory()).to(device, non_blocking=True)
 
     return batch.map(copied)
 
@@ -130,34 +155,43 @@ class Prefetch:
 
     Args:
         batches: where they come from.
-        device: where `deliver` brings batches. If it is not a CUDA device, `fetch` does nothing.
+        device: where `deliver` brings batches. If it has no streams, `fetch` does nothing.
+        trusted: whether each batch has memory of its own, which nobody writes to.
+        ahead: how many batches are read and copied ahead of the current one; 1 if they are not trusted.
     """
 
-    def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
-        self._batches, self._device = batches, device
-        self._next: Batch | None = None
-        self._copy: tuple[Batch, Batch, Any] | None = None  # a batch, its copy, and the event of the copy's arrival
+    def __init__(
+        self, batches: Iterator[Batch], device: torch.device, *, trusted: bool = False, ahead: int = 1
+    ) -> None:
+        self._batches, self._device, self._trusted = batches, device, trusted
+        self._ahead = ahead if trusted else 1
+        self._next: deque[Batch] = deque()
+        self._copies: deque[tuple[Batch, Batch, Any]] = deque()  # a batch, its copy, and the event of its arrival
 
     def take(self) -> Batch | None:
         """The next batch; None at the end."""
-        found, self._next = self._next, None
-        return next(self._batches, None) if found is None else found
+        return self._next.popleft() if self._next else next(self._batches, None)
 
     def fetch(self) -> None:
-        """Read the next batch, and start its copy to the device, on a stream of its own."""
-        if self._device.type == "cuda" and (batch := next(self._batches, None)) is not None:
-            self._next, stream = batch, side_stream(self._device)
-            with suppress(RuntimeError), torch.inference_mode(), torch.cuda.stream(stream):  # there may be no room yet
-                self._copy = batch, to_device(batch, self._device, ahead=True), stream.record_event()
+        """Read the next batches, and start their copies to the device, on a stream of their own."""
+        while has_streams(self._device) and len(self._next) < self._ahead:
+            if (batch := next(self._batches, None)) is None:
+                return
+            self._next.append(batch)
+            stream = side_stream(self._device)
+            with suppress(RuntimeError), torch.inference_mode(), torch.get_device_module(self._device).stream(stream):
+                copy = to_device(batch, self._device, ahead=True, trusted=self._trusted)  # if there is room
+                self._copies.append((batch, copy, stream.record_event()))
 
     @torch.inference_mode()
     def deliver(self, batch: Batch) -> Batch:
         """The batch on the device: the copy that `fetch` started, which is given only once, or a new copy."""
-        ready, self._copy = self._copy, None
+        ready = self._copies.popleft() if self._copies else None
         if ready is None or ready[0] is not batch:
-            return to_device(batch, self._device)
+            self._copies.clear()  # memory is short, or the loop has left batches out
+            return to_device(batch, self._device, trusted=self._trusted)
         _, copy, event = ready
-        stream = torch.cuda.current_stream(self._device)
+        stream = torch.get_device_module(self._device).current_stream(self._device)
         stream.wait_event(event)
         given = (*batch.args, *batch.kwargs.values())
         for x, before in zip((*copy.args, *copy.kwargs.values()), given, strict=True):
@@ -169,4 +203,4 @@ class Prefetch:
 @cache
 def side_stream(device: torch.device) -> Any:
     """The stream for copies to `device`. It is made once, because memory that was used on a stream stays with it."""
-    return torch.cuda.Stream(device)
+    return torch.get_device_module(device).Stream(device)

@@ -1,6 +1,10 @@
 """Which sample each row is: known for loaders that keep the order of their data set, and never guessed."""
 
 import math
+import multiprocessing
+import os
+import pickle
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from operator import length_hint
@@ -20,31 +24,96 @@ from torch.utils.data import (
 )
 
 from .batches import Batch, BatchReader
+from .device import has_streams
 from .ranks import Rank
 
 # A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
 SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
+# By default a loader has at most so many workers, and none over data that pickle to more bytes than this.
+MOST_WORKERS, MOST_BYTES = 4, 2**26
 ENDED = "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of a data set ends a loader"
 
 
-def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
+def as_loader(
+    data: Any, batch_size: int, num_workers: int | None = 0, device: torch.device | None = None
+) -> Iterable[Any]:
     """A loader unchanged; for a data set or a tensor of all inputs, a new `DataLoader` that keeps the order.
+
+    Args:
+        data: the loader, data set or tensor.
+        batch_size: how many samples come in a batch.
+        num_workers: how many processes read a data set; None for as many as `safe_workers` finds. Tensors need none.
+        device: where the model runs. Workers' batches are pinned for a device that can copy beside its computation.
 
     >>> [x.shape for (x,) in as_loader(torch.zeros(5, 2), batch_size=3)]
     [torch.Size([3, 2]), torch.Size([2, 2])]
     """
-    if isinstance(data, Tensor):
-        return DataLoader(TensorDataset(data), batch_size)
+    if isinstance(data, Tensor) or type(data) is TensorDataset:
+        tensors = (data,) if isinstance(data, Tensor) else data.tensors
+        return DataLoader(_Rows(*tensors), batch_size, collate_fn=tuple)
+    how: dict[str, Any] = {}
     if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a data set of Hugging Face
-        rows = data if data.format["type"] else data.with_format("torch")
-        return DataLoader(rows, batch_size, collate_fn=_collate)
-    if isinstance(data, Dataset):
-        return DataLoader(data, batch_size)
+        data, how = data if data.format["type"] else data.with_format("torch"), {"collate_fn": _collate}
+    if how or isinstance(data, Dataset):
+        workers = safe_workers(data, device) if num_workers is None else num_workers
+        pinned = workers > 0 and device is not None and has_streams(device)
+        return DataLoader(data, batch_size, num_workers=workers, pin_memory=pinned, **how)
     if not isinstance(data, Iterable):
         hint = "; let it inherit from torch.utils.data.Dataset" if hasattr(data, "__getitem__") else ""
         raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}{hint}")
     return data
+
+
+class _Rows(TensorDataset):
+    """Tensors whose rows are read a batch at a time; one by one takes longer than a small model."""
+
+    def __getitems__(self, places: Sequence[int]) -> list[Tensor]:
+        where = torch.as_tensor([*places])
+        return [x[where.to(x.device)] for x in self.tensors]
+
+
+class _Checker(pickle.Pickler):
+    """Refuses what worker processes cannot have copies of: open files, handles, tensors on a device."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+        self.bytes = 0
+
+    def write(self, part: Any) -> None:
+        self.bytes += len(part)
+        if self.bytes > MOST_BYTES:
+            raise pickle.PicklingError("expected data on disk, got data in memory, which need no workers")
+
+    def reducer_override(self, x: Any) -> Any:
+        if isinstance(x, Tensor) and x.device.type != "cpu":
+            raise pickle.PicklingError(f"expected tensors on the CPU, got one on {x.device}")
+        return NotImplemented
+
+
+def safe_workers(data: Any, device: torch.device | None) -> int:
+    """How many worker processes may read a data set without being asked for; 0 where that could fail.
+
+    A model on the CPU needs the cores itself. In a notebook, in a script without `if __name__ == "__main__"` on systems
+    that spawn processes, and for data that cannot be pickled, workers can fail.
+    """
+    alone = "ipykernel" in sys.modules or multiprocessing.get_all_start_methods()[0] != "fork"
+    if device is None or device.type == "cpu" or alone or multiprocessing.current_process().daemon:
+        return 0
+    if isinstance(data, IterableDataset):
+        return 0
+    try:
+        _Checker().dump(data)
+    except Exception:  # of whatever class the data are
+        return 0
+    return max(0, min(MOST_WORKERS, len(os.sched_getaffinity(0)) - 1))
+
+
+def has_own_memory(loader: Any) -> bool:
+    """Whether each batch of a loader has memory of its own, also where it is pinned."""
+    if type(loader) is not DataLoader:
+        return False
+    return bool(loader.num_workers or loader.collate_fn in (default_collate, _collate, tuple))
 
 
 def _collate(rows: list[Any]) -> Any:
@@ -159,14 +228,18 @@ class SharedData:
             batch size and the options of its workers are used, and which samples come is decided here; its sampler must
             be a `SequentialSampler` or a `DistributedSampler`.
         batch_size: the batch size if `data` is not a loader.
+        num_workers: the same as for `as_loader`, as the device.
+        device: where the model runs.
 
     Attributes:
         samples: how many there are.
         batch_size: how many come in a batch.
     """
 
-    def __init__(self, data: Any, batch_size: int) -> None:
-        loader: Any = as_loader(data, batch_size)
+    def __init__(
+        self, data: Any, batch_size: int, num_workers: int | None = 0, device: torch.device | None = None
+    ) -> None:
+        loader: Any = as_loader(data, batch_size, num_workers, device)
         batches: Any = getattr(loader, "batch_sampler", None)
         sampler: Any = getattr(batches, "sampler", None)
         can_be_shared = (
@@ -182,7 +255,7 @@ class SharedData:
                 f"{type(loader).__name__} over {type(getattr(loader, 'dataset', None)).__name__} with "
                 f"{type(sampler).__name__}; give the data set itself"
             )
-        self._loader, self.samples, self.batch_size = loader, len(loader.dataset), int(batches.batch_size)
+        self.loader, self.samples, self.batch_size = loader, len(loader.dataset), int(batches.batch_size)
 
     def block_size(self, world: int) -> int:
         """How many samples a block has, for a new run with so many processes: a multiple of the batch size.
@@ -207,6 +280,6 @@ class SharedData:
         """The samples of some blocks, in batches of which none goes over the end of a block."""
         size = self.batch_size
         batches = [block[i : i + size] for block in blocks for i in range(0, len(block), size)]
-        loader = copy(self._loader)
+        loader = copy(self.loader)
         vars(loader).update(batch_sampler=batches, _iterator=None)  # by assignment, DataLoader would refuse it
         return numbered(loader, reader, batches)

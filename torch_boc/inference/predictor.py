@@ -32,8 +32,8 @@ from ..functional.columns import TARGET_COLUMN
 from ..nn import Acceptance, ConformalTest
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
-from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land, to_device
-from .order import SharedData, as_loader, count_samples, number
+from .device import Fitting, Landing, Prefetch, device_of, evaluating, has_streams, land, to_device
+from .order import SharedData, as_loader, count_samples, has_own_memory, number
 from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings, remove_parts
 from .ranks import check_shard, find_rank
 
@@ -72,7 +72,8 @@ class BoCPredictor:
         model: the classifier.
         device: where to run; the model is moved there. By default it stays where its first parameter is.
         dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
-        compile: whether to run the model through `torch.compile`.
+        compile: whether to run the model through `torch.compile`, or the mode of it, such as "reduce-overhead". A batch
+            of another size than the first, as the last one may be, runs without it, and nothing is compiled again.
         logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
             by the model; or a function of the output.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
@@ -93,6 +94,11 @@ class BoCPredictor:
             probabilities.
         class_names: the names of the classes in their order, for the column `class_name` of the prediction.
         keep_logits: whether the rows have a column `logits`, in float32. It takes 4 bytes for each class.
+        num_workers: how many processes read data sets that are no tensors; a loader has its own. By default none for a
+            model on the CPU, otherwise up to 4, where workers are safe: not in notebooks, where processes are spawned,
+            or for data that cannot be pickled.
+        prefetch: how many batches are copied ahead to a GPU, if they come from a `DataLoader` or a data set; 1 from
+            other iterables, which may use the same memory again.
         shard: (rank, number of processes), if several processes share a map-style data set, or "auto" to ask the
             launcher: torchrun, srun, Lightning, or `torch.distributed`. Each process then predicts its own part of the
             data set, and `to_parquet` writes a folder. No process group is needed.
@@ -114,7 +120,7 @@ class BoCPredictor:
         *,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
-        compile: bool = False,
+        compile: bool | str = False,
         logits: str | Callable[[Any], Any] | None = None,
         binary: bool = False,
         trials: int = 100,
@@ -129,6 +135,8 @@ class BoCPredictor:
         top_k: int = 0,
         class_names: Sequence[str] | None = None,
         keep_logits: bool = False,
+        num_workers: int | None = None,
+        prefetch: int = 2,
         shard: str | tuple[int, int] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -157,11 +165,14 @@ class BoCPredictor:
         if self.conformal_test is not None:
             self.conformal_test.follow(self.device)
         self.logits, self.binary, forward = logits, binary, partial(call_model, model, logits)
-        self._forward = torch.compile(forward) if compile else forward
-        self._reader = BatchReader(model, id)
-        self._ahead = 1 if self.device.type == "cuda" else 0
-        self._first = FirstBatch(remedy=REMEDY)
-        self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
+        self._plain: Callable[..., tuple[Any, Tensor]] = forward
+        self._forward = torch.compile(forward, mode=None if compile is True else compile) if compile else forward
+        self._compiled_size: int | None = None
+        self._reader, self.num_workers = BatchReader(model, id), num_workers
+        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+            raise ValueError(f"expected prefetch as a positive integer, got {prefetch!r}")
+        self._ahead, self.prefetch = int(has_streams(self.device)), prefetch
+        self._first, self._fitting = FirstBatch(remedy=REMEDY), Fitting()
 
     @property
     def settings(self) -> dict[str, object]:
@@ -185,19 +196,18 @@ class BoCPredictor:
 
         With `shard`, only the samples of this process are predicted. Without samples, there is a table without rows.
         """
+        how = self.batch_size, self.num_workers, self.device
         if self.shard is not None:
-            data, rank = SharedData(loader, self.batch_size), find_rank(self.shard)
+            data, rank = SharedData(loader, *how), find_rank(self.shard)
             blocks = data.share(data.block_size(rank.world), rank)
-            return self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)))
-        loader = as_loader(loader, self.batch_size)
-        return self._tables(number(loader, self._reader), count_samples(loader))
+            return self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)), data.loader)
+        loader = as_loader(loader, *how)
+        return self._tables(number(loader, self._reader), count_samples(loader), loader)
 
     def predict_batch(self, batch: Any) -> dict[str, Any]:
         """The table of one batch, without `index`, for a loop of your own. The model must be in eval mode."""
         read = self._reader.read(batch)
-        columns, self._limit = in_fitting_pieces(
-            lambda piece: self._columns(to_device(piece, self.device)), read, self._limit
-        )
+        columns = self._fitting(lambda piece: self._columns(to_device(piece, self.device)), read)
         table = land({**read.known, **columns}).wait()
         self._first.refuse()
         return self._named(table)
@@ -246,15 +256,16 @@ class BoCPredictor:
         require_pyarrow()
         tensors = chain(self.model.named_parameters(), self.model.named_buffers())
         model = {"run_id": run_id} if run_id is not None else {"checksum of the parameters": checksum(tensors)}
-        settings = self.settings | model
+        settings, how = self.settings | model, (self.batch_size, self.num_workers, self.device)
         if self.shard is not None:
-            path, data, rank = check_folder(path), SharedData(loader, self.batch_size), find_rank(self.shard)
+            path, data, rank = check_folder(path), SharedData(loader, *how), find_rank(self.shard)
             folder = RunFolder(path, settings | {"samples": data.samples}, data.block_size(rank.world))
             blocks = [block for block in data.share(folder.block, rank) if not folder.has(block)]
-            with closing(self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)))) as tables:
+            batches = data.numbered(blocks, self._reader)
+            with closing(self._tables(batches, sum(map(len, blocks)), data.loader)) as tables:
                 folder.write(tables, blocks)
             return path
-        path, loader = check_parquet(path), as_loader(loader, self.batch_size)
+        path, loader = check_parquet(path), as_loader(loader, *how)
         sampler = getattr(loader, "sampler", None)
         unordered = "" if getattr(loader, "in_order", True) or loader.num_workers < 2 else "in_order=False"
         if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
@@ -273,27 +284,28 @@ class BoCPredictor:
         with one_writer(path) if os.name == "posix" else nullcontext():
             if not resume:
                 with ParquetFile(path, metadata_of(settings)) as file:
-                    for columns in self._tables(batches, samples):
+                    for columns in self._tables(batches, samples, loader):
                         file.write(columns)
             elif path.exists():
                 check_settings(settings, read_settings(path, None, REPLACE)[0], path, REPLACE)
                 remove_parts(path)  # of a run that was killed after its last step but one
             else:
                 folder = RunFolder(path, settings)
-                folder.write(self._tables(batches, samples, folder.rows))
+                folder.write(self._tables(batches, samples, loader, folder.rows))
                 folder.join()
         return path
 
     def _tables(
-        self, batches: Iterator[Batch], total: int | None, start: int = 0
+        self, batches: Iterator[Batch], total: int | None, loader: Any, start: int = 0
     ) -> Generator[dict[str, Column], None, None]:
         """The tables of the samples after the first `start`, which are read and left out.
 
-        On CUDA, the next batch is copied to the device and started before a table is read.
+        On a GPU, the next batches are copied to the device, and one is started, before a table is read. The loader is
+        where the batches come from.
         """
         self._first, seen = FirstBatch(binary=self.binary, remedy=REMEDY), 0
         landing: deque[Landing] = deque()
-        prefetch = Prefetch(batches, self.device)
+        prefetch = Prefetch(batches, self.device, trusted=has_own_memory(loader), ahead=self.prefetch)
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
             while (batch := prefetch.take()) is not None or landing:
                 if batch is not None:
@@ -302,11 +314,9 @@ class BoCPredictor:
                     if done == batch.size:
                         continue
                     batch = batch.piece(done, batch.size) if done else batch
-                    columns, self._limit = in_fitting_pieces(
-                        lambda piece: self._columns(prefetch.deliver(piece)), batch, self._limit
-                    )
+                    columns = self._fitting(lambda piece: self._columns(prefetch.deliver(piece)), batch)
                     landing.append(land({**batch.known, **columns}))
-                    if self._limit is None:  # else the memory is short
+                    if self._fitting.limit is None:  # else the memory is short
                         prefetch.fetch()
                 if batch is None or len(landing) > self._ahead:
                     table = landing.popleft().wait()
@@ -323,8 +333,10 @@ class BoCPredictor:
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
         autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
+        self._compiled_size = self._compiled_size or batch.size
+        forward = self._forward if batch.size == self._compiled_size else self._plain
         with torch.inference_mode(), autocast:
-            _, logits = self._forward(batch.args, batch.kwargs)
+            _, logits = forward(batch.args, batch.kwargs)
         logits = as_binary(logits)[0] if self.binary else logits
         if logits.ndim != 2 or len(logits) != batch.size:
             raise ValueError(

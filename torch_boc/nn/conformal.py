@@ -230,7 +230,7 @@ class ConformalTest(HeldOut):
             key = place if group is None else group * self.counts.shape[-1] + place
             table = self._remembered("table", lambda: place_p_values(self.counts))
             p = table.reshape(-1).index_select(0, key.reshape(-1)).reshape(place.shape)
-        return torch.where(valid, p, torch.nan)
+        return p.masked_fill(~valid, torch.nan)
 
     def check_level(self, alpha: float) -> None:
         """Raise if samples cannot be tested at this level; warn if it is too low to flag any sample.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.precision import moves_only, widen
-from ..functional.betting import BINS, HISTOGRAMS, Capital, empty_capital, grow, histogram_bets, place_bets
+from ..functional.betting import BINS, HISTOGRAMS, Capital, empty_capital, grow, histogram_bets, log_bets
 from ..functional.checks import check_share
 from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
 from ..functional.evidence import Evidence
@@ -17,8 +17,9 @@ from ..functional.screening import Placing
 from .conformal import ConformalTest
 from .held_out import Described
 
-# So many samples are compared with each other at once: a square of booleans of this size.
-PIECE = 256
+# So many samples are compared with each other at once: a square of booleans of this size. On a GPU, each piece costs
+# launches.
+PIECE, GPU_PIECE = 256, 2048
 # The seed of the numbers for the classes is so much larger, so that they are independent of those for the scores.
 OTHER_SEED = 2**32
 # From so many standard errors of the correlation on, samples are said to depend on each other.
@@ -188,11 +189,13 @@ class DriftMonitor(Described):
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
         placing = self.own.place(logits, dim=dim, scores=scores, group=group)
-        index = self.seen + placing.valid.reshape(-1).cumsum(0) - 1
+        number = self.seen + placing.valid.reshape(-1).cumsum(0)
+        index = number - 1
         uniform = seeded_uniforms(self.seed, index)
-        ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]
-        for first in range(0, len(uniform), PIECE):  # each sample is ranked among all before it, which it then joins
-            part = slice(first, first + PIECE)
+        ranked, gains, step = list[Tensor](), list[Tensor](), PIECE if index.device.type == "cpu" else GPU_PIECE
+        # Each sample is ranked among all before it, which it then joins.
+        for first in range(0, len(uniform) or 1, step):
+            part = slice(first, first + step)
             piece = Placing(*(None if x is None else x.reshape(-1)[part] for x in placing))  # type: ignore[arg-type]
             ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
             if self.mix:
@@ -201,14 +204,15 @@ class DriftMonitor(Described):
                 self.histograms.copy_(histograms)
                 gains.append(gain)
             self.own.add(piece)
-        return self._bet(torch.cat(ranked), torch.cat(gains) if self.mix else None)
+        whole = torch.cat(ranked) if len(ranked) > 1 else ranked[0]
+        return self._bet(whole, number, torch.cat(gains) if self.mix else None)
 
     @staticmethod
     def _ranked(counts: Tensor, piece: Placing, uniform: Tensor) -> Tensor:
         """The smoothed p-values of samples among those that are counted and those before them; NaN for invalid ones."""
         place, group, valid, _ = piece
         ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), place, group), place, group, valid)
-        return torch.where(valid, rank_p_values(ranks, uniform), torch.nan)
+        return rank_p_values(ranks, uniform).masked_fill_(~valid, torch.nan)
 
     def _classes_ranked(self, piece: Placing, uniform: Tensor) -> Tensor:
         """The p-values of the predicted classes, in an order of the classes that is drawn by chance."""
@@ -238,35 +242,39 @@ class DriftMonitor(Described):
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
-    def _bet(self, p: Tensor, gain: Tensor | None = None) -> Tensor:
+    def _bet(self, p: Tensor, number: Tensor | None = None, gain: Tensor | None = None) -> Tensor:
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
         endless, valid = self.alpha is None, ~p.isnan()
+        number = self.seen + valid.cumsum(0) if number is None else number
         capital = Capital(*map(self.get_buffer, Capital._fields))
-        bets = place_bets(p, capital, self.seen, endless=endless)
+        won = log_bets(p.nan_to_num(0.5)).masked_fill_(~valid.unsqueeze(-1), 0.0)
+        bets = grow(won, valid, capital, number, endless)
         evidence, begin, states = bets.evidence, bets.begin, bets.capital._asdict()
         if gain is not None:  # the mean of two capitals is a capital
-            mixed = grow(gain, valid, Capital(*(self.get_buffer(f"mix_{x}") for x in states)), self.seen, endless)
+            mixed = grow(gain, valid, Capital(*(self.get_buffer(f"mix_{x}") for x in states)), number, endless)
             begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
             evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
             states |= {f"mix_{name}": value for name, value in mixed.capital._asdict().items()}
         # The place of the first sample in the batch that raises the alarm; the place after the last one if none does.
-        first = torch.cat([evidence >= self.bound, valid.new_ones(1)]).long().argmax()
-        new, number, nothing = self.alarm_at == 0, self.seen + valid.cumsum(0), begin.new_zeros(1)
-        at, began = torch.cat([number, nothing]).take(first), torch.cat([begin, nothing]).take(first)
+        first = torch.nn.functional.pad((evidence >= self.bound).long(), (0, 1), value=1).argmax()
+        new = self.alarm_at == 0
+        at, began = torch.nn.functional.pad(torch.stack([number, begin]), (0, 1)).index_select(1, first).unbind()
         # The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products.
         path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
         before, here = path[:-1], path[1:]
-        both = new & (torch.arange(len(p), device=p.device) <= first) & ~before.isnan() & ~here.isnan()
-        each = torch.stack([torch.ones_like(here), (before + here) / 2, (before**2 + here**2) / 2, before * here])
-        self.pairs.copy_(torch.cat([path[-1:], self.pairs[1:] + torch.where(both, each, 0.0).sum(1)]))
-        self.began.copy_(torch.where(new, began, self.began))
-        self.alarm_at.copy_(torch.where(new, at, self.alarm_at))
-        self.peak.copy_(torch.cat([evidence, self.peak.reshape(1)]).amax())
-        self.evidence.copy_(torch.cat([self.evidence.reshape(1), evidence])[-1])
-        self.skipped.add_((~valid).sum())
-        self.seen.add_(valid.sum())
-        for name, value in states.items():
-            self.get_buffer(name).copy_(value)
+        mean, squares = (before + here) / 2, path * path
+        both = new & (torch.arange(len(p), device=p.device) <= first) & (mean == mean)
+        each = torch.stack([torch.ones_like(here), mean, (squares[:-1] + squares[1:]) / 2, before * here])
+        each = each.masked_fill_(~both, 0.0).sum(1)
+        states["pairs"] = torch.cat([path[-1:], self.pairs[1:] + each])
+        states["began"] = torch.where(new, began.squeeze(), self.began)
+        states["alarm_at"] = torch.where(new, at.squeeze(), self.alarm_at)
+        states["peak"] = torch.cat([evidence, self.peak.reshape(1)]).amax()
+        states["evidence"] = torch.cat([self.evidence.reshape(1), evidence])[-1]
+        counted = valid.sum()
+        self.skipped.add_(len(p) - counted)
+        self.seen.add_(counted)
+        torch._foreach_copy_([*map(self.get_buffer, states)], [*states.values()])
         return evidence
 
     def _start(self) -> dict[str, Tensor]:

@@ -21,8 +21,6 @@ from .library import library, threads
 DTYPES = {getattr(torch, name): number for number, name in enumerate(LOGITS)}
 # How many rows must lie side by side for them to be read as they are.
 LANES = 16
-# Up to this many classes, rows are transposed, so that a vector holds one class of many rows: this was timed as faster.
-TALL_CLASSES = 47
 # Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
 
@@ -108,7 +106,7 @@ def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     row lie side by side or the rows do, like the pixels of an image whose class axis comes first. Otherwise it is a
     copy.
     """
-    classes, kind = logits.shape[-1], (DTYPES[logits.dtype], TALL_CLASSES, threads())
+    classes, kind = logits.shape[-1], (DTYPES[logits.dtype], threads())
     rows = logits.numel() // classes
     if logits.is_contiguous():
         return logits, (logits.data_ptr(), rows, classes, rows, classes, 0, 1, *kind)

@@ -20,7 +20,7 @@ _MAPS = Path("/proc/self/maps")
 _PROCESS = os.getpid()
 
 _POINTER, _SIZE, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double
-LOGITS = [_POINTER] + [_SIZE] * 6 + [_NUMBER] * 3
+LOGITS = [_POINTER] + [_SIZE] * 6 + [_NUMBER] * 2
 _TRIALS = [_SIZE, _NUMBER, _POINTER]
 _TALLY = [*_TRIALS, _REAL, _SIZE, _POINTER]
 _SIGNATURES = {

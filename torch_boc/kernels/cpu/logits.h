@@ -96,18 +96,20 @@ struct Float16 : Dtype<Float16, Narrow> {
 #endif
 };
 
+// Up to so many classes, rows are transposed, so that a vector holds one class of many rows: this was timed as faster.
+constexpr int64_t TALL = BYTES == 64 ? 200 : 47, TALL_WIDE = BYTES == 64 ? 64 : 47;  // of float64
+
 // A tensor of logits as rows: row i begins at i / inner * outer + i % inner * stride, and its classes are `step` apart.
 struct Logits {
     const void *data;
     int64_t rows, classes, inner, stride, outer, step;
     Type dtype;
-    int32_t tall;  // up to so many classes, rows are transposed
     int64_t start(int64_t row) const {
         return inner >= rows ? row * stride : row / inner * outer + row % inner * stride;
     }
     // Whether rows are copied with one class of each row after the other: short rows, which may be shorter than a
     // vector, and rows that lie side by side.
-    bool is_turned() const { return classes < 16 || classes <= tall || step != 1; }
+    bool is_turned() const { return classes <= (dtype == Type::float64 ? TALL_WIDE : TALL) || step != 1; }
 };
 
 // Calls `body` with the type of the logits.
@@ -123,5 +125,5 @@ template <typename Body> static inline auto with_type(Type dtype, const Body &bo
 // What every function that reads logits is given; BOC_DESCRIBED makes `logits` of it.
 #define BOC_LOGITS                                                                                                     \
     const void *data, int64_t rows, int64_t classes, int64_t inner, int64_t stride, int64_t outer, int64_t step,       \
-        int32_t dtype, int32_t tall, int32_t threads
-#define BOC_DESCRIBED const Logits logits = {data, rows, classes, inner, stride, outer, step, Type(dtype), tall}
+        int32_t dtype, int32_t threads
+#define BOC_DESCRIBED const Logits logits = {data, rows, classes, inner, stride, outer, step, Type(dtype)}

@@ -1,5 +1,7 @@
 // The sums of a few rows at a time; core/rows.py says what they are.
 #pragma once
+#include <utility>
+
 #include "look.h"
 #include "parallel.h"
 
@@ -166,12 +168,55 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *turn
     }
 }
 
+// Of two rows of a square of numbers, each with its blocks of HALF columns in turns: the first block of both, or the second.
+template <int HALF, bool SECOND, typename Vector, int... I>
+static inline Vector blocks_of(Vector a, Vector b, std::integer_sequence<int, I...>) {
+    constexpr int lanes = sizeof...(I);
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, (I & HALF ? lanes + I - (SECOND ? 0 : HALF) : I + (SECOND ? HALF : 0))...);
+#else  // GCC has the other name from version 12 on
+    typedef decltype(a < b) Places;
+    return __builtin_shuffle(a, b, Places{(I & HALF ? lanes + I - (SECOND ? 0 : HALF) : I + (SECOND ? HALF : 0))...});
+#endif
+}
+
+// Exchanges the rows and columns of a square: the blocks beside the diagonal, and then within each block.
+template <int HALF, typename Vector> static inline void transpose(Vector *rows) {
+    constexpr int lanes = sizeof(Vector) / sizeof(Vector{}[0]);
+    constexpr auto all = std::make_integer_sequence<int, lanes>{};
+    for (int i = 0; i < lanes; i++) {
+        if (i & HALF) continue;
+        const Vector a = rows[i], b = rows[i + HALF];
+        rows[i] = blocks_of<HALF, false>(a, b, all), rows[i + HALF] = blocks_of<HALF, true>(a, b, all);
+    }
+    if constexpr (HALF > 1) transpose<HALF / 2>(rows);
+}
+
+// Squares of rows from `first` on, at least as many classes as a vector has lanes; the last square reaches back.
+template <typename Logit>
+static inline void turn_squares(const Logits &logits, int64_t first, int64_t count, typename Logit::type *turned) {
+    const auto *data = static_cast<const typename Logit::type *>(logits.data);
+    constexpr int64_t lanes = Logit::lanes;
+    for (int64_t i = 0; i < count; i += lanes) {
+        const typename Logit::type *rows[lanes];
+        for (int64_t k = 0; k < lanes; k++) rows[k] = data + logits.start(first + (i + k < count ? i + k : count - 1));
+        for (int64_t at = 0; at < logits.classes; at += lanes) {
+            const int64_t j = at + lanes <= logits.classes ? at : logits.classes - lanes;
+            typename Logit::Vector square[lanes];
+            for (int64_t k = 0; k < lanes; k++) square[k] = Logit::load(rows[k] + j);
+            transpose<lanes / 2>(square);
+            for (int64_t k = 0; k < lanes; k++) Logit::store(turned + (j + k) * ROWS + i, square[k]);
+        }
+    }
+}
+
 // One class of each row after the other. Rows whose classes lie side by side are transposed; where it is the rows that
 // lie side by side, as the pixels of a picture do, they are copied as they are. The last row fills the last vector.
 template <typename Logit>
 static inline void turn(const Logits &logits, int64_t first, int64_t count, typename Logit::type *turned) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
+    if (logits.step == 1 && classes >= Logit::lanes) return turn_squares<Logit>(logits, first, count, turned);
     for (int64_t i = 0, some = 1; i < count; i += some) {
         const auto *row = data + logits.start(first + i);
         if (logits.step == 1) {

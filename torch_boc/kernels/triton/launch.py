@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from ...core.coins import gap_of_sums
+from ...core.columns import columns as columns_by_torch
 from ...core.columns import distance_below_top, dtypes_of
-from ...core.contract import Labels
+from ...core.contract import EXPONENT, LARGEST, Labels
 from ...core.precision import accumulator
 from ...core.tails import continued_steps
 from .layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
@@ -30,7 +31,8 @@ DEVICES = ("cuda", "xpu")
 # The rows of a block of numbers; each thread takes one row. Roundings are as in torch.
 BLOCK, WARPS = 128, 4
 OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
-STANDING_BLOCK = 1024
+# The most classes of rows whose generalized entropy is found on the chip.
+MOST_ENTROPY_CLASSES = 1024
 # The most bins whose sums a program keeps in registers; the most programs, each with a column in the table of sums.
 MOST_WIDTH, MOST_PROGRAMS = 16, 2048
 # Logits whose kernels were launched before: see `_kind`.
@@ -127,8 +129,9 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
     found: dict[str, Tensor] = dict(zip((*first, *more), new(*first, *more, narrow=True), strict=True))
     _launch_rows("rows", logits, layout, [*found.values(), *[None] * (2 - len(more))])
     placed = [name for name in ("concentration", "free_gap") if name in asked]
-    if placed or not asked.isdisjoint(("mass", "mass_squares", "log_odds")):
-        wanted = ["mass", "mass_squares", *(["log_odds"] if "log_odds" in asked else [])]
+    on_chip = "gen" in asked and layout.classes <= MOST_ENTROPY_CLASSES
+    if on_chip or placed or not asked.isdisjoint(("mass", "mass_squares", "log_odds")):
+        wanted = ["mass", "mass_squares", *(["log_odds"] if on_chip or "log_odds" in asked else [])]
         found.update(zip(wanted, new(*wanted), strict=True))
         options = {**mass_geometry(layout), **_constants(logits), "bits": layout.bits}
         sums = [found.get(name) for name in ("top", "odds", "squares", "mass", "mass_squares", "log_odds")]
@@ -143,14 +146,24 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
         launch(kernel, grid, logits, *sums, size, layout.classes - 1, narrow=narrow, **OPTIONS)
     if "gap" in asked:
         found["gap"] = gap_of_sums(found["odds"], found["squares"], layout.classes)
+    if on_chip:
+        found["gen"] = new("gen")[0]
+        cut = geometry(layout.classes, logits.dtype, across=layout.across, heavy=True)
+        rows = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
+        options = {**cut, "bits": layout.bits, **_constants(logits), "exponent": EXPONENT}
+        options |= {"most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
+        options["highest_bit"] = 62 if accumulator(logits.dtype) == torch.float64 else 30
+        grid, kernel = (-(-layout.rows // cut["height"]),), load("rows").generalized_entropy
+        launch(kernel, grid, logits, logits, *rows, *layout.numbers, **options)
+    elif "gen" in asked:
+        found |= columns_by_torch(original, ("gen",))
     if index is not None and "distance" in asked:
         found["distance"] = distance_below_top(original, index.unsqueeze(-1), found["prediction"])
     if index is not None and not asked.isdisjoint(("lost", "ahead")):
         found["lost"], found["ahead"] = new("lost", "ahead")
-        width = min(STANDING_BLOCK, 1 << (layout.classes - 1).bit_length())
         arguments = (logits, index.contiguous(), found["lost"], found["ahead"], *layout.numbers)
-        options = {"bits": layout.bits, "width": width, "num_warps": WARPS, **_constants(logits)}
-        launch(load("rows").standing, (layout.rows,), logits, *arguments, **options)
+        options = {**mass_geometry(layout), **_constants(logits), "bits": layout.bits}
+        launch(load("rows").standing, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
     kinds = dtypes_of(tuple(names), logits.dtype, narrow)
     return [found[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
 

@@ -205,24 +205,74 @@ def masses(
 @triton.jit(do_not_specialize=NUMBERS)
 def standing(
     logits, index, lost, ahead, rows, classes, inner, jump, stride, step,
-    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, width: tl.constexpr
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """How a given class stands among the others of its row, one row per program; `core/columns.py` has the formulas."""
-    row = tl.program_id(0).to(tl.int64)
-    begin = logits + start_of(row, rows, inner, jump, stride, bits)
-    place = tl.minimum(tl.maximum(tl.load(index + row), 0), classes - 1).to(tl.int32)
-    own = tl.load(begin + along(place, step, 0)).to(dtype)
-    sums, counts = tl.zeros([width], dtype), tl.zeros([width], tl.int32)
+    """How a given class stands among the others of its row; `core/columns.py` has the formulas."""
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
+    begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
+    place = tl.minimum(tl.maximum(tl.load(index + row, mask=real, other=0), 0), classes - 1).to(tl.int32)[:, None]
+    own = tl.load(begin + along(place, step, bits), mask=real[:, None], other=0.0).to(dtype)
+    lane = tl.arange(0, width)[None, :]
+    sums, counts = tl.zeros([height, width], dtype), tl.zeros([height, width], tl.int32)
     for start in range(0, classes, width):
-        column = start + tl.arange(0, width)
-        inside = column < classes
-        above = tl.load(begin + along(column, step, 0), mask=inside, other=-float("inf")).to(dtype) - own
+        column = start + lane
+        inside = real[:, None] & (column < classes)
+        above = tl.load(begin + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - own
         wins = above > 0.0
         _, loses, _ = odds_and_losses(tl.where(wins, -above, above), fast)
         sums += tl.where(inside & (column != place), tl.where(wins, 1.0 - loses, loses), 0.0)
         counts += (inside & wins).to(tl.int32)
-    tl.store(lost + row, tl.sum(sums, 0).to(tl.float64))
-    tl.store(ahead + row, tl.sum(counts, 0).to(tl.int64))
+    tl.store(lost + row, tl.sum(sums, 1).to(tl.float64), mask=real)
+    tl.store(ahead + row, tl.sum(counts, 1).to(tl.int64), mask=real)
+
+
+@triton.jit
+def _power(far, log_top, exponent: tl.constexpr):
+    """(p (1 - p))^exponent of a rival that is so far below the top."""
+    log_p = log_top - tl.minimum(far, 1e30)
+    return tl.exp((log_p + log1p(-tl.exp(log_p))) * exponent)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def generalized_entropy(
+    logits, prediction, top, log_odds, gen, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
+    exponent: tl.constexpr, most: tl.constexpr, all_count: tl.constexpr, highest_bit: tl.constexpr
+):  # fmt: skip
+    """`gen` of `height` whole rows per program, over the `most` nearest rivals if not all count.
+
+    Distances below the top have the order of their bits, of which that of the last rival is found one by one.
+    """
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    column = tl.arange(0, width)[None, :]
+    real = is_row(row, rows, stride, bits)
+    start = start_of(row, rows, inner, jump, stride, bits)
+    z = load_rows(logits + start[:, None], real, classes, stride, step, bits, width).to(dtype)
+    best, rest = tl.load(top + row, mask=real, other=0.0), -tl.load(log_odds + row, mask=real, other=0.0)
+    place = tl.load(prediction + row, mask=real, other=0).to(tl.int32)[:, None]
+    log_top = -log1p(tl.exp(rest))
+    near = log_top.to(dtype)[:, None]
+    far = tl.where(column == place, float("inf"), best.to(dtype)[:, None] - z)
+    if all_count:
+        powers = tl.sum(_power(far, near, exponent), 1)
+    else:
+        if far.dtype == tl.float64:  # noqa: SIM108 (no Python)
+            keys = far.to(tl.int64, bitcast=True)
+        else:
+            keys = far.to(tl.int32, bitcast=True)
+        last = tl.zeros([height], keys.dtype)
+        bit = tl.full([height], 1, keys.dtype) << highest_bit
+        for _ in range(highest_bit + 1):
+            fewer = tl.sum((keys < (last | bit)[:, None]).to(tl.int32), 1)
+            last = tl.where(fewer < most, last | bit, last)
+            bit = bit >> 1
+        nearer = keys < last[:, None]
+        powers = tl.sum(tl.where(nearer, _power(far, near, exponent), 0.0), 1)
+        left = (most - tl.sum(nearer.to(tl.int32), 1)).to(dtype)
+        powers += left * tl.sum(_power(last[:, None].to(dtype, bitcast=True), near, exponent), 1)
+    whole = powers.to(tl.float64) + tl.exp((rest + 2.0 * log_top) * exponent)
+    tl.store(gen + row, whole + (best - best).to(tl.float64), mask=real)
 
 
 LEAST_ROOM = tl.constexpr(4 * 2.0**-52)
