@@ -33,7 +33,7 @@ COMPILERS = ("c++", "g++", "clang++")
 
 def load_plan() -> Any:
     """The module that says what to build, without the package around it, which imports torch."""
-    spec = importlib.util.spec_from_file_location("torch_boc_variants", CODE / "variants.py")
+    spec = importlib.util.spec_from_file_location("torch_boc_build", CODE / "build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

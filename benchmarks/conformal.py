@@ -10,7 +10,7 @@ from crepes.base import p_values_batch
 from benchmarks.harness import RESULTS, best_times, target, write_csv
 from torch_boc import ConformalTest, DriftMonitor
 from torch_boc.functional import compute_scores
-from torch_boc.functional.conformal import look_up_ranks, rank_p_values, score_place
+from torch_boc.functional.conformal import look_up_ranks, rank_p_values, score_bin
 
 ROWS, CLASSES, HELD_OUT, STREAM = 1_000_000, 10, 5_000, 100_000
 OURS, THEIRS, MONITORED = "p-values from logits", "crepes from scores", "a monitored stream"
@@ -29,7 +29,7 @@ def contestants() -> dict[str, object]:
     return {
         THEIRS: lambda: p_values_batch(*crepes, seed=0),
         OURS: lambda: test(new),
-        "p-values from scores": lambda: rank_p_values(look_up_ranks(test.counts, upto, score_place(scores, 64))),
+        "p-values from scores": lambda: rank_p_values(look_up_ranks(test.counts, upto, score_bin(scores, 64))),
         "discoveries from logits": lambda: test.discoveries(new, 0.1),
         "calibration": lambda: ConformalTest().update(new),
         MONITORED: lambda: monitor.update(stream),

@@ -116,7 +116,7 @@ def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
             rules = {
                 "accept": accept.accept(second.logits, error),
                 "confident": second.logits.softmax(-1).amax(-1) >= 1 - error,
-                "naive": accept.place(second.logits).place >= lowest,
+                "naive": accept.bin_scores(second.logits).bin >= lowest,
             }
             wrong = (second.logits.argmax(-1) != second.target).double()
             found.append([x for mask in rules.values() for x in (mask.double().mean(), wrong[mask].mean())])

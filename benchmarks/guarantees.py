@@ -14,20 +14,20 @@ from torch import Tensor
 
 from benchmarks.known_truth import BINS, Population, network
 from torch_boc import Acceptance, DriftMonitor, RiskMonitor
-from torch_boc.calibration import Calibrator, StructuredScaling, TemperatureScaling, VectorScaling
-from torch_boc.data.sets import LogitSet
+from torch_boc.calibration import Calibrator, MatrixScaling, TemperatureScaling, VectorScaling
+from torch_boc.data.logit_set import LogitSet
+from torch_boc.evaluation.calibration import CalibratedSamples, calibration_rows
+from torch_boc.evaluation.decisions import class_tables
+from torch_boc.evaluation.inputs import probe_set
 from torch_boc.evaluation.intervals import random_numbers
-from torch_boc.evaluation.reliability import Judged, judge
-from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.screening import class_tables
 from torch_boc.functional import scores
-from torch_boc.functional.acceptance import accepted_place
-from torch_boc.functional.betting import risk_evidence
-from torch_boc.report.words import shown
+from torch_boc.functional.martingale import risk_evidence
+from torch_boc.functional.selective import lowest_accepted_bin
+from torch_boc.report.words import significant_sign
 
 MAX_ERROR, DELTA, ALPHA = 0.01, 0.05, 0.05
 BURSTS = ((5, 50), (10, 100), (10, 200), (20, 200), (20, 400))  # so many equal samples begin after so many others
-FITTED = (TemperatureScaling, StructuredScaling, VectorScaling)
+FITTED = (TemperatureScaling, VectorScaling, MatrixScaling)
 ERRORS = (0.01, 0.02, 0.03, 0.05, 0.1)  # of the streams of labels
 
 
@@ -105,7 +105,9 @@ def acceptance_study(n: int, repetitions: int) -> list[dict[str, Any]]:
     rows = []
     for case, truth in truths().items():
         numbers = random_numbers(0, "acceptance", case, str(n))
-        found = [truth.accepted(accepted_place(*truth.draw(n, numbers), MAX_ERROR, DELTA)) for _ in range(repetitions)]
+        found = [
+            truth.accepted(lowest_accepted_bin(*truth.draw(n, numbers), MAX_ERROR, DELTA)) for _ in range(repetitions)
+        ]
         errors, covered = numpy.array(found).T
         rows.append(share_row(case, f"error above {MAX_ERROR:.0%}", DELTA, errors > MAX_ERROR * (1 + 1e-12)))
         rows.append({"case": case, "what": "accepted", "share": round(float(covered.mean()), 4)})
@@ -121,7 +123,7 @@ def few_errors_study(n: int, repetitions: int) -> list[dict[str, Any]]:
         for _ in range(repetitions):
             right = torch.from_numpy(numbers.random(n) < accuracy)
             confidence = torch.from_numpy(claimed + min(claimed, 1 - claimed) * numbers.uniform(-1, 1, n))
-            row, _ = judge(Judged(confidence, right, torch.zeros(n).double()), BINS, 100, numbers)
+            row, _ = calibration_rows(CalibratedSamples(confidence, right, torch.zeros(n).double()), BINS, 100, numbers)
             held.append(row["ece_low"] - 1e-12 <= abs(accuracy - claimed) <= row["ece_high"] + 1e-12)
         rows.append(share_row(case, "interval of the ECE with the true one", 0.95, held))
     return rows
@@ -218,7 +220,7 @@ def classes_study(n: int, repetitions: int) -> list[dict[str, Any]]:
         numbers, some, first = random_numbers(0, "classes", str(lost), str(n)), [], []
         for _ in range(repetitions):
             table = class_tables(probe_set(LogitSet(*truth.draw(n, numbers))), None)["classes"]
-            named = table["prediction"][shown(table, "excess") != 0].tolist()
+            named = table["prediction"][significant_sign(table, "excess") != 0].tolist()
             some.append(bool(set(named) - {0}))
             first.append(0 in named)
         case = f"precision of class 0 lower by {lost:.0%}"

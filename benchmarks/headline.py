@@ -14,8 +14,8 @@ from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import evaluate
 from torch_boc.kernels import use
-from torch_boc.report.confidence import calibration_advice
-from torch_boc.report.screening import flagged
+from torch_boc.report.calibration import calibration_advice
+from torch_boc.report.review import flagged
 
 PAGE = RESULTS / "headline.json"
 

@@ -22,9 +22,9 @@ from benchmarks.harness import RESULTS, write_page
 from benchmarks.scores_page import page
 from torch_boc import zoo
 from torch_boc.data.atomic import replacing
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
+from torch_boc.evaluation.detection import Separation, paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.evaluation.intervals import random_numbers, with_intervals
-from torch_boc.evaluation.separation import Separation, paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins, choose_temperature, scores, tempered_dominance
 from torch_boc.functional.registry import unsaturated_scores
 

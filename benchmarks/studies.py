@@ -23,13 +23,13 @@ from benchmarks.known_truth import BINS, Normals, Population, made_logits, netwo
 from benchmarks.paper.beyond import columns_of, gain
 from torch_boc.calibration import CALIBRATORS
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.differences import area_difference, model_error_difference
+from torch_boc.evaluation.calibration import CalibratedSamples, calibration_rows, error_difference
+from torch_boc.evaluation.comparison import area_difference, model_error_difference
+from torch_boc.evaluation.detection import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.evaluation.intervals import random_numbers
-from torch_boc.evaluation.reliability import Judged, error_difference, judge
-from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.tables import frame
-from torch_boc.report.topics import tell
+from torch_boc.report.results import frame
+from torch_boc.report.story import make_narrative
 
 REPLICATES = 400
 SIZES = (200, 1000, 5000)
@@ -98,7 +98,7 @@ def calibration_study(n: int, repetitions: int) -> list[Row]:
         for _ in range(repetitions):
             judged = _judged(methods, *population.draw(n, numbers))
             for name, one in judged.items():
-                row, _ = judge(one, BINS, REPLICATES, numbers)
+                row, _ = calibration_rows(one, BINS, REPLICATES, numbers)
                 errors[name].add(row["ece_low"], row["ece_high"])
                 if name in versus:
                     versus[name].add(*error_difference(one, judged["MSP"], BINS, REPLICATES, numbers)[1:])
@@ -106,11 +106,11 @@ def calibration_study(n: int, repetitions: int) -> list[Row]:
     return rows
 
 
-def _judged(methods: Mapping[str, Any], logits: Tensor, target: Tensor) -> dict[str, Judged]:
+def _judged(methods: Mapping[str, Any], logits: Tensor, target: Tensor) -> dict[str, CalibratedSamples]:
     found = {}
     for name, method in methods.items():
         confidence, prediction = say(method, logits)
-        found[name] = Judged(confidence, prediction == target, torch.zeros_like(confidence))
+        found[name] = CalibratedSamples(confidence, prediction == target, torch.zeros_like(confidence))
     return found
 
 
@@ -148,7 +148,7 @@ def nearly_equal_study(n: int, repetitions: int) -> list[Row]:
         counts[0].add(*area_difference(*(separate(*map(rank_scores, x)) for x in (changed, sets)))[1:])
         rows = torch.from_numpy(numbers.integers(len(logits), size=n))
         target = (population.chances[rows].cumsum(1) < torch.rand(n, 1, generator=random)).sum(1).clamp_max(9)
-        judged = [Judged(top[rows], place[rows] == target, target[:0]) for top, place in said]
+        judged = [CalibratedSamples(top[rows], place[rows] == target, target[:0]) for top, place in said]
         counts[1].add(*model_error_difference(*judged, BINS, REPLICATES, numbers)[1:])
     return [count.row() for count in counts]
 
@@ -181,7 +181,7 @@ def null_sentences(n: int, repetitions: int) -> list[Row]:
     numbers = random_numbers(0, "null", str(n))
     results = evaluate(made_logits(50, numbers, evenness=1.0), replicates=2).results
     texts = [
-        " ".join(tell(dataclasses.replace(results, **null_tables(n, numbers, results.gaps))).verdict)
+        " ".join(make_narrative(dataclasses.replace(results, **null_tables(n, numbers, results.gaps))).verdict)
         for _ in range(repetitions)
     ]
     phrases = ("adds something", "misleads", "catches", "ranks backwards here", "does not rank backwards")

@@ -16,15 +16,15 @@ BIN = "Scripts" if os.name == "nt" else "bin"
 # Every name of the package is there, the version is that of the file, and the libraries are where they should be.
 IMPORTS = """
 import sys, torch_boc
-from torch_boc.kernels.cpu import library
+from torch_boc.kernels.cpu import loader
 from torch_boc.kernels.trial import problem
 version, native = sys.argv[1:]
 assert torch_boc.__version__ == version, torch_boc.__version__
 assert all(hasattr(torch_boc, name) for name in torch_boc.__all__)
-assert native == "either" or (library.variant() is not None) == (native == "yes"), library.variant()
+assert native == "either" or (loader.variant() is not None) == (native == "yes"), loader.variant()
 assert not problem("cpu"), problem("cpu")
 assert torch_boc.zoo.load("resnet20-cifar10").ood
-print(f"torch_boc {version} from {torch_boc.__path__[0]}, native library: {library.variant()}")
+print(f"torch_boc {version} from {torch_boc.__path__[0]}, native library: {loader.variant()}")
 """
 # What a user without the extra `cli` is told.
 HINT = "pip install 'torch-boc[cli]'"

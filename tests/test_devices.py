@@ -17,16 +17,16 @@ from torch_boc import (
     DriftMonitor,
     kernels,
 )
-from torch_boc.core import precision
+from torch_boc.core import dtypes
 from torch_boc.core.tally import empty_tally
 from torch_boc.functional import bag_of_coins, compute_scores
-from torch_boc.functional.acceptance import risk_summary
-from torch_boc.functional.conformal import discovery_level, place_p_values
-from torch_boc.functional.registry import need_extras
+from torch_boc.functional.conformal import bin_p_values, discovery_level
+from torch_boc.functional.registry import required_extras
+from torch_boc.functional.selective import risk_summary
 from torch_boc.functional.separation import binned_auroc, binned_fpr_at_tpr
 from torch_boc.functional.summary import DEFAULT_KEYS, summarize
 from torch_boc.kernels import dispatch
-from torch_boc.lightning.loop import LoaderMetrics
+from torch_boc.lightning.loader_metrics import LoaderMetrics
 
 pytestmark = needs_fake_gpu
 
@@ -38,7 +38,7 @@ def metric(kind, device, **options):
     made._device = torch.device(device)
     for name in made._defaults:
         if isinstance(state := getattr(made, name), torch.Tensor):
-            wide = precision.wide_dtype(made._device) if state.is_floating_point() else state.dtype
+            wide = dtypes.wide_dtype(made._device) if state.is_floating_point() else state.dtype
             setattr(made, name, torch.zeros(state.shape, dtype=wide, device=device))
     return made
 
@@ -64,7 +64,7 @@ def make_calls(device, logits=None):
     parts = [[kind(validate_args=False) for _ in range(2)] for kind in (ConformalTest, Acceptance)]
     loader.metric, loader.separation = metric(BoCMetric, device, keys=DEFAULT_KEYS), metric(BoCSeparation, device)
     (loader.tests, loader.judges), loader.ood = parts, False
-    loader._extras = need_extras([*loader.separation.scores, "gen", "log_odds"])
+    loader._extras = required_extras([*loader.separation.scores, "gen", "log_odds"])
     loader._samples = loader.taken = loader.labelled = 0
     calls |= {
         "callback": lambda: loader.update(logits, target),
@@ -89,15 +89,15 @@ def test_no_call_waits_after_the_first(path):
 
 def test_a_device_without_float64_gets_none(monkeypatch):
     """MPS, and some GPUs of Intel: their fake tensors know few operations, so that one of NVIDIA stands for them."""
-    monkeypatch.setattr(precision, "_xpu_has_float64", lambda device: False)
-    assert {precision.wide_dtype(torch.device(x)) for x in ("mps", "xpu")} == {torch.float32}
-    assert precision.wide_dtype(torch.device("cuda")) == torch.float64
-    monkeypatch.setattr(precision, "_has_float64", lambda device: False)
+    monkeypatch.setattr(dtypes, "_xpu_has_float64", lambda device: False)
+    assert {dtypes.wide_dtype(torch.device(x)) for x in ("mps", "xpu")} == {torch.float32}
+    assert dtypes.wide_dtype(torch.device("cuda")) == torch.float64
+    monkeypatch.setattr(dtypes, "_has_float64", lambda device: False)
     with FakeTensorMode(), Counted() as counted:
         for call in make_calls("cuda").values():
             call()
         summarize(empty_tally(device="cuda"))
-        assert dispatch.decide(torch.empty(2, 3, device="cuda")) is None
+        assert dispatch.choose_kernels(torch.empty(2, 3, device="cuda")) is None
         with kernels.use("triton"), pytest.raises(RuntimeError, match="that has float64"):
             bag_of_coins(torch.empty(2, 3, device="cuda"))
     assert counted.dtypes.isdisjoint({torch.float64})
@@ -108,7 +108,7 @@ def test_counts_are_added_up_as_integers():
     with FakeTensorMode(), Counted() as counted:
         counts = torch.zeros(2, 98304, dtype=torch.int64, device="cuda")
         binned_auroc(*counts), binned_fpr_at_tpr(*counts)
-        discovery_level(place_p_values(counts), counts, 0.1)
+        discovery_level(bin_p_values(counts), counts, 0.1)
         risk_summary(counts, 15)
         summarize(empty_tally(device="cuda"))
     assert counted.float_sums == 1  # that of the calibration error in bins of equal mass

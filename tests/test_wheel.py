@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, unix_only]
 ROOT = Path(__file__).parents[1]
 PROBE = """
 import torch, torch_boc
-from torch_boc.kernels.cpu import library
+from torch_boc.kernels.cpu import loader
 logits = torch.randn(500, 10, generator=torch.Generator().manual_seed(0))
 metric = torch_boc.BoCMetric(10)
 metric.update(logits, logits.argmax(-1))
@@ -33,7 +33,7 @@ except RuntimeError as error:
 with torch_boc.kernels.use("torch"):
     found["expected"] = torch_boc.bag_of_coins(logits).gap.double().mean().item()
 import json
-print(json.dumps({**found, "variant": library.variant(), "file": torch_boc.__file__}))
+print(json.dumps({**found, "variant": loader.variant(), "file": torch_boc.__file__}))
 """
 
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ._optional import require
-from .core.contract import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally
+from .core.schema import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.histogram import bin_centres
 from .functional.registry import scores
-from .functional.separation import share_above
+from .functional.separation import survival
 from .functional.tally import gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
@@ -212,5 +212,5 @@ def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[
     rates = []
     for values, weights in (unknown, known):
         rising, order = values.double().sort()
-        rates.append(torch.cat([start, share_above(rising, thresholds, weights=weights[order])]))
+        rates.append(torch.cat([start, survival(rising, thresholds, weights=weights[order])]))
     return rates[0], rates[1]

@@ -14,7 +14,7 @@ from torch_boc.functional import bag_of_coins
 from torch_boc.functional.bounds import forced_gap
 from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
-from torch_boc.transformers.scoring import causal_model, check_windows, text_logits
+from torch_boc.transformers.teacher_forcing import causal_model, check_windows, text_logits
 
 LONGEST, SHORTEST = 128, 24
 Columns = dict[str, Tensor]

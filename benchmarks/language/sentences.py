@@ -7,7 +7,7 @@ import pandas as pd
 from benchmarks.language.analysis import CONTRASTS, FAMILIAR
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.texts import SETS
-from torch_boc.report.words import listed, number
+from torch_boc.report.words import join_words, number
 
 OTHERS = [other for _, other in CONTRASTS]
 
@@ -32,8 +32,8 @@ def _calibrated(sets: dict[str, dict[str, Any]]) -> str:
         more = number(excess[name], 3, sign=True)
         parts.append(f"{name} {_interval(found['ece'])} (mean confidence minus accuracy {more})")
     sure = [name for name, value in excess.items() if value > 0]
-    whom = "every set" if len(sure) == len(sets) else listed(sure) if sure else "no set"
-    return f"**Calibration.** The model is too sure on {whom}. ECE: {listed(parts)}."
+    whom = "every set" if len(sure) == len(sets) else join_words(sure) if sure else "no set"
+    return f"**Calibration.** The model is too sure on {whom}. ECE: {join_words(parts)}."
 
 
 def _forced(table: pd.DataFrame, models: list[str]) -> str:
@@ -52,9 +52,9 @@ def _beyond(sets: dict[str, dict[str, Any]], score: str) -> str:
     """Does a score tell right from wrong next tokens beyond confidence?"""
     shown = {name: max(x[f"over_{score}"].low, x[f"under_{score}"].low) > 0 for name, x in sets.items()}
     away = [name for name, found in shown.items() if found]
-    values = listed([f"{name} {_interval(x[f'within_{score}'])}" for name, x in sets.items()])
-    own = listed([f"{name} {number(x['within_confidence'].value, 3)}" for name, x in sets.items()])
-    verdict = "Not shown on any set" if not away else f"Shown, but little, on {listed(away)}"
+    values = join_words([f"{name} {_interval(x[f'within_{score}'])}" for name, x in sets.items()])
+    own = join_words([f"{name} {number(x['within_confidence'].value, 3)}" for name, x in sets.items()])
+    verdict = "Not shown on any set" if not away else f"Shown, but little, on {join_words(away)}"
     if away and len(away) < len(sets):
         verdict += "; not shown on the others"
     overall = [f"{name} {number(x[f'auroc_{score}'].value, 3)}" for name, x in sets.items()]
@@ -62,8 +62,8 @@ def _beyond(sets: dict[str, dict[str, Any]], score: str) -> str:
     return (
         f"**Does {SIGNED[score]} tell right from wrong next tokens beyond confidence?** {verdict} (by the paired "
         f"difference from confidence, in strata). AUROC at equal confidence: {values}; confidence itself, which still "
-        f"varies a little within the strata, has {own}. Over all pairs: {listed(overall)}, where confidence has "
-        f"{listed(plain)}."
+        f"varies a little within the strata, has {own}. Over all pairs: {join_words(overall)}, where confidence has "
+        f"{join_words(plain)}."
     )
 
 
@@ -78,7 +78,7 @@ def _told(table: pd.DataFrame, model: str) -> list[str]:
         rows = [f"{SIGNED[name]} {_interval(found[f'document_{name}'])}" for name in FAMILIAR]
         lines.append(
             f"**{one} against {other}**: the means of documents are told apart best by {SIGNED[best]}. AUROC, below "
-            f"0.5 where {other} scores higher: {listed(rows)}. By single tokens the log-probability has "
+            f"0.5 where {other} scores higher: {join_words(rows)}. By single tokens the log-probability has "
             f"{_interval(found['token_log_probability'])}."
         )
     return lines

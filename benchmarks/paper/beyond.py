@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, QuantileTransformer
 from torch import Tensor
 
-from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
+from torch_boc.evaluation.detection import paired_difference, rank_scores, separate
 from torch_boc.functional import bag_of_coins, bag_of_dice
 
 FACES = (2, 4, 8)

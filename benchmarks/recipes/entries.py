@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.pieces import in_pieces
 from torch_boc.data.atomic import replacing
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
 from torch_boc.functional import auroc, boc_summary
 from torch_boc.functional.registry import unsaturated_scores
 

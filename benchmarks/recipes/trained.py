@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.paper.tables import PUBLISHED
 from benchmarks.recipes.entries import Cache, Sets
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -23,7 +23,7 @@ from benchmarks.paper.tables import PUBLISHED
 from benchmarks.recipes.entries import Cache, Sets, save_entry
 from benchmarks.recipes.layouts import reader
 from benchmarks.recipes.trained import minilm_clinc150, roberta_agnews, vit_cifar10
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 
 ROOT = Path(__file__).parents[2]

@@ -38,7 +38,7 @@ def test_pages_quote_the_file():
         f"flags {percent(minilm['fpr'])} of the known requests": (index,),
         f"and {percent(minilm['detection_rate'])} of those": (index,),
         f"after 300 known requests raises an alarm {minilm['delay']:.0f} requests later (median)": (index,),
-        f'such as "Overconfident: ECE {percent(resnet["ece"])}; structured scaling corrects it"': (report,),
+        f'such as "Overconfident: ECE {percent(resnet["ece"])}; vector scaling corrects it"': (report,),
     }
     missing = [text for text, pages in quoted.items() for page in pages if text not in page]
     assert missing == []
@@ -54,9 +54,9 @@ def test_the_guide_quotes_the_counts():
     text = " ".join((ROOT / "examples/guide/decide.md").read_text(encoding="utf-8").split())
     fitted = [("fitted on the same", f"{name}, {{}} fitted on the same samples", "error above 5%") for name in NAMES]
     vit, minilm = fitted[-1], fitted[0]
-    broken = [share(x[0], x[1].format("vector scaling"), x[2]) for x in (vit, minilm)]
+    broken = [share(x[0], x[1].format("matrix scaling"), x[2]) for x in (vit, minilm)]
     assert f"broke the guarantee in {' and '.join(broken)} % of the draws" in text
-    harmless = [share(x[0], x[1].format(y), x[2]) for x in (vit, minilm) for y in ("structured scaling", "temperature")]
+    harmless = [share(x[0], x[1].format(y), x[2]) for x in (vit, minilm) for y in ("vector scaling", "temperature")]
     assert f"and one temperature in at most {max(harmless)} %" in text
     alarm, warned = (share("bursts", "20 equal samples after 200", what) for what in ("alarm", "warned"))
     assert f"{alarm} % of streams had a false alarm and {warned} % a warning" in text

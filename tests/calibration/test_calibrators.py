@@ -23,14 +23,14 @@ from torch_boc import zoo
 from torch_boc.calibration import (
     DominanceConfidence,
     IsotonicCalibration,
-    StructuredScaling,
+    MatrixScaling,
     TemperatureScaling,
     Uncalibrated,
     VectorScaling,
-    vector,
+    matrix,
 )
 
-FITTED = [TemperatureScaling, IsotonicCalibration, VectorScaling, StructuredScaling]
+FITTED = [TemperatureScaling, IsotonicCalibration, MatrixScaling, VectorScaling]
 ALL = [Uncalibrated, *FITTED, DominanceConfidence]
 
 
@@ -55,7 +55,7 @@ def test_the_contract(kind, dtype):
     tolerance = 1e-12 if dtype == torch.float64 else 1e-6  # products of narrower logits are in float32
     torch.testing.assert_close(torch.cat([x.confidence for x in parts]), result.confidence, rtol=tolerance, atol=0)
     assert torch.equal(torch.cat([x.prediction for x in parts]), result.prediction)
-    if kind is not VectorScaling:
+    if kind is not MatrixScaling:
         shifted = kind().fit(logits + 3, target).calibrate(logits + 3)
         expected = kind().fit(logits, target).calibrate(logits)
         torch.testing.assert_close(shifted.confidence, expected.confidence, rtol=1e-7, atol=0)
@@ -96,7 +96,7 @@ def test_what_is_said_of_a_fit(kind, monkeypatch):
     with pytest.warns(UserWarning, match="looks like probabilities") as caught:
         kind().fit(logits.softmax(1), target)
     assert caught[0].filename == __file__  # the line that called fit, not one of ours
-    if kind not in (TemperatureScaling, StructuredScaling):
+    if kind not in (TemperatureScaling, VectorScaling):
         monkeypatch.setitem(sys.modules, "scipy", None)
         with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
             kind().fit(logits, target)
@@ -252,8 +252,8 @@ def scikit_learn_probabilities(logits, target, others):
 def test_vector_scaling_equals_scikit_learn(classes, large, monkeypatch):
     logits, target = drawn_split(800, classes, temperature=2.0)
     expected = scikit_learn_probabilities(logits, target, logits)
-    monkeypatch.setattr(vector, "MANY", 1 if large else vector.MANY)
-    result = VectorScaling().fit(logits, target).calibrate(logits)
+    monkeypatch.setattr(matrix, "MANY", 1 if large else matrix.MANY)
+    result = MatrixScaling().fit(logits, target).calibrate(logits)
     tolerance = {"rtol": 0, "atol": 3e-3} if large else {"rtol": 3e-3, "atol": 1e-5}
     torch.testing.assert_close(result.logits.softmax(1), expected, **tolerance)
 
@@ -261,13 +261,13 @@ def test_vector_scaling_equals_scikit_learn(classes, large, monkeypatch):
 def test_vector_scaling_by_its_laws():
     """Shifts of columns, far from zero in float32, and a factor that the penalty follows."""
     logits, target = drawn_split(500)
-    expected = VectorScaling().fit(logits, target).calibrate(logits).confidence
+    expected = MatrixScaling().fit(logits, target).calibrate(logits).confidence
     shifted = logits + torch.arange(5.0).double()
     for strength, changed in ((1.0, shifted), (1e8, 1e-4 * logits), (1.0, (logits + 1000).float())):
-        found = VectorScaling(strength=strength).fit(changed, target).calibrate(changed).confidence
+        found = MatrixScaling(strength=strength).fit(changed, target).calibrate(changed).confidence
         torch.testing.assert_close(found, expected, rtol=1e-3 if changed.dtype == torch.float32 else 1e-5, atol=0)
     bias = torch.tensor([3.0, 0.0, 0.0, -2.0, 0.0])  # which no temperature cures
-    cured = VectorScaling().fit(logits + bias, target).calibrate(logits + bias).logits
+    cured = MatrixScaling().fit(logits + bias, target).calibrate(logits + bias).logits
     assert mean_nll(cured, target) < mean_nll(logits, target) < mean_nll(logits + bias, target) / 1.2
 
 
@@ -283,10 +283,10 @@ def test_structured_scaling_equals_scipy():
 
     found = minimize(objective, [0.1] * 6, tol=1e-12).x
     expected = torch.from_numpy((1 + found[:3]) * chances + found[3:])
-    result = StructuredScaling().fit(logits, target).calibrate(logits)
+    result = VectorScaling().fit(logits, target).calibrate(logits)
     torch.testing.assert_close(result.logits, expected, rtol=1e-4, atol=1e-5)
     masked = torch.cat([logits, torch.full((400, 1), -torch.inf)], 1)
-    with_mask = StructuredScaling().fit(masked, target).calibrate(masked)
+    with_mask = VectorScaling().fit(masked, target).calibrate(masked)
     torch.testing.assert_close(with_mask.confidence, result.confidence, rtol=1e-6, atol=0)
     assert mean_nll(result.logits, target) < mean_nll(torch.from_numpy(chances), target) - 0.002
 
@@ -295,7 +295,7 @@ def test_structured_scaling_equals_scipy():
 def test_structured_scaling_loses_nothing_on_the_zoo(name):
     """Against temperature scaling: at or below its log loss, and with 200 samples within .0032 of it on average."""
     test, splits = zoo.load(name).test_and_splits()
-    held_out, kinds = next(iter(splits.values())), (StructuredScaling, TemperatureScaling)
+    held_out, kinds = next(iter(splits.values())), (VectorScaling, TemperatureScaling)
 
     def gain(rows):
         made = [kind().fit(held_out.logits[rows], held_out.target[rows]).calibrate(test.logits) for kind in kinds]
@@ -310,20 +310,20 @@ def test_vector_scaling_of_missing_and_masked_classes():
     logits, target = drawn_split(400, 4)
     present = target != 1
     seen, labels = logits[present], target[present]
-    result = VectorScaling().fit(seen, labels).calibrate(logits)
+    result = MatrixScaling().fit(seen, labels).calibrate(logits)
     chance = result.logits.softmax(1)
     torch.testing.assert_close(chance[:, 1], torch.full((400,), 1 / (len(seen) + 2), dtype=torch.float64))  # Laplace
     rest = chance[:, [0, 2, 3]] / chance[:, [0, 2, 3]].sum(1, keepdim=True)
     torch.testing.assert_close(rest, scikit_learn_probabilities(seen, labels, logits), rtol=3e-3, atol=1e-5)
     hidden = torch.rand(logits.shape, generator=torch.Generator().manual_seed(2)) < 0.1
     masked, lowest = logits.masked_fill(hidden, -torch.inf), logits[~hidden].min().item()
-    expected = VectorScaling().fit(logits.masked_fill(hidden, lowest), target).calibrate(masked.clamp_min(lowest))
-    torch.testing.assert_close(VectorScaling().fit(masked, target).calibrate(masked).logits, expected.logits)
+    expected = MatrixScaling().fit(logits.masked_fill(hidden, lowest), target).calibrate(masked.clamp_min(lowest))
+    torch.testing.assert_close(MatrixScaling().fit(masked, target).calibrate(masked).logits, expected.logits)
 
 
 def test_vector_scaling_draws_from_a_large_split_the_same_way_each_time():
     logits, target = drawn_split(4000, 4)
-    some, again, whole = (VectorScaling(max_samples=n).fit(logits, target) for n in (1000, 1000, 4000))
+    some, again, whole = (MatrixScaling(max_samples=n).fit(logits, target) for n in (1000, 1000, 4000))
     calibrated = some.calibrate(logits).logits
     assert torch.equal(calibrated, again.calibrate(logits).logits)
     assert not torch.equal(calibrated, whole.calibrate(logits).logits)
@@ -333,23 +333,23 @@ def test_vector_scaling_draws_from_a_large_split_the_same_way_each_time():
 def test_what_vector_scaling_says(monkeypatch):
     said = []
     split = drawn_split(300)
-    monkeypatch.setattr(vector, "SECONDS_BETWEEN_WORDS", 0.0)
-    talking = VectorScaling()
+    monkeypatch.setattr(matrix, "SECONDS_BETWEEN_WORDS", 0.0)
+    talking = MatrixScaling()
     talking.progress = said.append
     talking.fit(*split)
     assert said[0].startswith("step 1 of at most 2,000, slope ")
     assert float(said[-1].rpartition(" ")[2]) < float(said[0].rpartition(" ")[2])
     with pytest.raises(ValueError, match=r"at least 2 classes, got only class 3 in 300 samples.*shuffle"):
-        VectorScaling().fit(split[0], torch.full((300,), 3))
+        MatrixScaling().fit(split[0], torch.full((300,), 3))
     for options in ({"strength": 0.0}, {"strength": math.nan}, {"max_samples": 1}):
         with pytest.raises(ValueError, match=f"expected {next(iter(options))}"):
-            VectorScaling(**options)
+            MatrixScaling(**options)
     with pytest.warns(UserWarning, match="20 classes and 300 samples for 400 weights: predictions may become worse"):
-        VectorScaling().fit(*drawn_split(300, 20))
-    monkeypatch.setattr(vector, "MAX_ITERATIONS", 2)
-    monkeypatch.setattr(vector, "SLOW", 1)
-    with pytest.warns(UserWarning, match="vector scaling: ") as caught:
-        VectorScaling().fit(*split)
+        MatrixScaling().fit(*drawn_split(300, 20))
+    monkeypatch.setattr(matrix, "MAX_ITERATIONS", 2)
+    monkeypatch.setattr(matrix, "SLOW", 1)
+    with pytest.warns(UserWarning, match="matrix scaling: ") as caught:
+        MatrixScaling().fit(*split)
     said = [str(x.message).partition(": ")[2][:18] for x in caught]
     assert said == ["5 classes and 300 ", "the fit did not co"]
     assert {x.filename for x in caught} == {__file__}

@@ -84,7 +84,7 @@ def test_what_nobody_expects_is_raised_as_it_is(run, files, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("torch_boc.functional.columns.columns_of", fail)
+    monkeypatch.setattr("torch_boc.functional.table_columns.columns_of", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["probe", "test.npz", "-o", "out.csv"])
     assert not [path for path in files.iterdir() if "out.csv" in path.name]
@@ -96,7 +96,7 @@ def test_warnings_are_one_line_and_end_with_the_command(run, files, monkeypatch)
         return {}
 
     shown = warnings.showwarning
-    monkeypatch.setattr("torch_boc.functional.columns.columns_of", warn)
+    monkeypatch.setattr("torch_boc.functional.table_columns.columns_of", warn)
     assert run("probe", "test.npz", "-o", "out.csv").err == "torch-boc: warning: look here\n"
     assert warnings.showwarning is shown
 
@@ -112,7 +112,7 @@ def test_without_the_extra(monkeypatch, module):
 def test_progress_is_for_terminals_and_goes_to_stderr(capsys, monkeypatch, terminal):
     monkeypatch.setenv("FORCE_COLOR", "1") if terminal else monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with output.working("reading [a]") as tell:
+    with output.spinner("reading [a]") as tell:
         tell("probing [b]")
     out, err = capsys.readouterr()
     assert (out, "probing [b]" in err) == ("", terminal)

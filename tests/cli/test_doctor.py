@@ -11,8 +11,8 @@ import torch
 import torch_boc
 from tests.kernels.cases import needs_native
 from torch_boc.functional import diagnosis
-from torch_boc.kernels import trial
-from torch_boc.kernels.cpu import library
+from torch_boc.kernels import selftest
+from torch_boc.kernels.cpu import loader
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def quick(monkeypatch):
 def test_one_screen_and_json(run):
     code, out, err = run("doctor")
     assert (code, err) == (0, "")
-    assert f"Available and right: variant {library.variant()};" in out
+    assert f"Available and right: variant {loader.variant()};" in out
     assert torch.__version__ in out
     assert "4096 × 1000 on cpu" in out
     assert len(out.splitlines()) <= 30
@@ -52,7 +52,7 @@ def test_no_foreign_line_is_printed():
 
 
 def test_a_path_that_is_missing_is_no_fault(run, monkeypatch):
-    monkeypatch.setattr(library, "chosen", lambda: (None, "no native library came with this installation"))
+    monkeypatch.setattr(loader, "chosen", lambda: (None, "no native library came with this installation"))
     code, out, _ = run("doctor")
     assert code == 0
     assert "Not available: no native library came with this installation." in out
@@ -61,7 +61,7 @@ def test_a_path_that_is_missing_is_no_fault(run, monkeypatch):
 @needs_native
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_wrong_results_are_a_fault(run, monkeypatch, options):
-    monkeypatch.setattr(trial, "LIMIT", -1.0)
+    monkeypatch.setattr(selftest, "LIMIT", -1.0)
     code, out, _ = run("doctor", *options)
     assert code == 1
     assert "their results are off by" in " ".join(out.split())
@@ -71,7 +71,7 @@ def test_a_gpu_is_tried_and_timed(monkeypatch):
     tried = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(diagnosis, "problem", lambda device: tried.append(device) or "")
+    monkeypatch.setattr(diagnosis, "self_test", lambda device: tried.append(device) or "")
     monkeypatch.setattr(diagnosis, "_time_shape", lambda rows, classes, device: tried.append(device))
     for triton, why, found in ((True, "", ""), (False, "Triton is not installed: pip install triton", None)):
         monkeypatch.setattr(diagnosis, "HAS_TRITON", triton)

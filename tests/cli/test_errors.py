@@ -110,7 +110,7 @@ class TestMemory:
         def fail(*args, **kwargs):
             raise error
 
-        monkeypatch.setattr("torch_boc.functional.columns.columns_of", fail)
+        monkeypatch.setattr("torch_boc.functional.table_columns.columns_of", fail)
         code, out, err = run("probe", "test.npz", "-o", "out.csv")
         assert (code, out) == (3, "")
         assert err.startswith("torch-boc: error: too little memory")

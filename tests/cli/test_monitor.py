@@ -16,7 +16,7 @@ import torch_boc
 from tests.arrays import read_arrays
 from tests.systems import unix_only
 from torch_boc.cli import stream as command
-from torch_boc.inference.part_files import one_writer
+from torch_boc.inference.resume import exclusive_lock
 from torch_boc.nn import ConformalTest, DriftMonitor
 
 VAL = ("--calibration", "val.npz")
@@ -187,7 +187,7 @@ class TestState:
 
     @unix_only
     def test_a_second_monitor_is_refused(self, run, files):
-        with one_writer(files / "s.pt"):
+        with exclusive_lock(files / "s.pt"):
             code, out, err = run("monitor", "test.npz", *VAL, "--state", "s.pt")
         assert (code, out) == (2, "")
         assert err.startswith("torch-boc: error: expected that nobody else writes s.pt, got another run")

@@ -11,7 +11,7 @@ from tests.arrays import read_arrays
 from tests.passes import count_passes
 from torch_boc.data import files as reading
 from torch_boc.functional import boc_summary, sample_columns
-from torch_boc.functional.columns import columns_of
+from torch_boc.functional.table_columns import columns_of
 
 READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
 
@@ -27,7 +27,9 @@ def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
     assert table["index"].to_pylist() == list(range(200))
     assert table["target"].to_pylist() == data["target"].tolist()
     for name, values in expected.items():
-        assert table[name].to_pylist() == pytest.approx(values.tolist(), rel=1e-12)  # from evidence, not by one kernel
+        assert table[name].to_pylist() == pytest.approx(
+            values.tolist(), rel=1e-12
+        )  # from statistics, not by one kernel
     assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
     out, err = run("probe", "test.npz", "-o", "-")[1:]
     assert (out.count("\n"), out.split(",")[:2]) == (201, ['"index"', '"target"'])
@@ -89,14 +91,14 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     before = sorted(path.name for path in files.iterdir())
     calls = []
 
-    def interrupted(evidence):
-        calls.append(len(evidence.coins.odds))
+    def interrupted(stats):
+        calls.append(len(stats.coins.odds))
         if len(calls) == 2:
             assert sorted(path.name for path in files.iterdir()) != before  # something is half-written by now
             raise KeyboardInterrupt
-        return columns_of(evidence)
+        return columns_of(stats)
 
-    monkeypatch.setattr("torch_boc.functional.columns.columns_of", interrupted)
+    monkeypatch.setattr("torch_boc.functional.table_columns.columns_of", interrupted)
     code, out, err = run("probe", "test.npz", "-o", f"out{kind}")
     assert (code, out, err) == (130, "", "torch-boc: interrupted\n")
     assert calls == [64, 64]

@@ -184,7 +184,7 @@ def test_columns_of_a_predictor(tmp_path):
     assert (len(some), some.total) == (50, 300)
     assert some.notes["path"] == [f"{i}.png" for i in some.row_numbers.tolist()]
     assert torch.equal(data.target, target)
-    assert torch.equal(data.evidence.coins.prediction, logits.argmax(1))
+    assert torch.equal(data.stats.coins.prediction, logits.argmax(1))
     with pytest.raises(ValueError, match="parts: expected logits, got the columns of a predictor"):
         next(LogitReader(tmp_path / "parts").blocks())
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.data.cases import labelled, unfamiliar
-from torch_boc.data.sets import SMALLEST, SUM_TOLERANCE
+from torch_boc.data.logit_set import SMALLEST, SUM_TOLERANCE
 from torch_boc.evaluation import LogitSet, evaluate, read_logits
 
 REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"
@@ -99,7 +99,7 @@ def test_the_logarithm_is_taken_once(pairs):
 
 
 def test_an_evaluation_of_probabilities_is_that_of_the_logits_without_their_energy(pairs):
-    methods = ["temperature", "isotonic"]  # vector scaling is another method on logits shifted row by row
+    methods = ["temperature", "isotonic"]  # matrix scaling is another method on logits shifted row by row
     expected = evaluate(**arguments(pairs), methods=methods)
     found = evaluate(**arguments(pairs, pairs), methods=methods, from_probabilities=True)
     assert found.results.settings["from_probabilities"] is True

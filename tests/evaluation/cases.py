@@ -2,8 +2,8 @@
 
 import torch
 
-from torch_boc.data.sets import LogitSet
-from torch_boc.report.tables import frame
+from torch_boc.data.logit_set import LogitSet
+from torch_boc.report.results import frame
 
 
 def make_set(name, samples, seed, scale=2.0, targets=True, classes=5):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from torch_boc.evaluation.intervals import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
-from torch_boc.evaluation.reliability import Judged, judge
-from torch_boc.evaluation.separation import (
+from torch_boc.evaluation.calibration import CalibratedSamples, calibration_rows
+from torch_boc.evaluation.detection import (
     STATISTICS,
     cell_statistics,
     rank_scores,
@@ -16,6 +15,7 @@ from torch_boc.evaluation.separation import (
     separate,
     separation_intervals,
 )
+from torch_boc.evaluation.intervals import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
 from torch_boc.functional.summary import calibration_error
 
 REPLICATES = 800
@@ -67,7 +67,9 @@ def test_calibration_agrees_with_the_plain_bootstrap():
     confidence = torch.from_numpy(numbers.beta(5, 1, 2000))
     correct = torch.from_numpy(numbers.random(2000) < confidence.numpy() ** 1.5)
     nll = torch.from_numpy(numbers.exponential(size=2000))
-    row, curve = judge(Judged(confidence, correct, nll), 15, REPLICATES, random_numbers(0, "cells"))
+    row, curve = calibration_rows(
+        CalibratedSamples(confidence, correct, nll), 15, REPLICATES, random_numbers(0, "cells")
+    )
     plain, last_bin = [], []
     for _ in range(REPLICATES):
         draw = resampled(torch.arange(2000), numbers)

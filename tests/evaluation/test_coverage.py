@@ -5,9 +5,9 @@ import torch
 
 from benchmarks.guarantees import few_errors_study
 from benchmarks.known_truth import BINS, Normals, network, normals, one_bad_bin
+from torch_boc.evaluation.calibration import CalibratedSamples, calibration_rows
+from torch_boc.evaluation.detection import rank_scores, separate, separation_intervals
 from torch_boc.evaluation.intervals import random_numbers
-from torch_boc.evaluation.reliability import Judged, judge
-from torch_boc.evaluation.separation import rank_scores, separate, separation_intervals
 
 POPULATIONS = {
     "perfect": lambda: network("vit-cifar10", 1.0),
@@ -24,7 +24,9 @@ def test_the_interval_of_the_calibration_error(name, samples, runs):
     for _ in range(runs):
         logits, target = population.draw(samples, numbers)
         confidence, prediction = logits.softmax(-1).max(-1)
-        row, _ = judge(Judged(confidence, prediction == target, torch.zeros(samples).double()), BINS, 100, numbers)
+        row, _ = calibration_rows(
+            CalibratedSamples(confidence, prediction == target, torch.zeros(samples).double()), BINS, 100, numbers
+        )
         hits += row["ece_low"] <= truth <= row["ece_high"]
     assert hits >= 0.9 * runs
 
@@ -33,8 +35,8 @@ def test_the_interval_of_the_calibration_error_where_few_are_on_a_side():
     """Without the binomial end, the bootstrap covers .16 to .65 here; `benchmarks.coverage` counts more of them."""
     for row in few_errors_study(100, 200):
         assert row["share"] >= 0.985 - 3 * (0.985 * 0.015 / 200) ** 0.5, row
-    sure = Judged(torch.ones(500).double(), torch.ones(500) > 0, torch.zeros(500).double())
-    row, _ = judge(sure, BINS, 50, random_numbers(0, "sure"))
+    sure = CalibratedSamples(torch.ones(500).double(), torch.ones(500) > 0, torch.zeros(500).double())
+    row, _ = calibration_rows(sure, BINS, 50, random_numbers(0, "sure"))
     assert (row["ece"], row["ece_low"], row["ece_high"]) == (0, 0, pytest.approx(1 - 0.025 ** (1 / 500)))
 
 

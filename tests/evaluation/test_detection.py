@@ -9,8 +9,8 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc import BoCSeparation
 from torch_boc.evaluation import LogitSet, evaluate
-from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.separation import collect_scores, paired_difference, rank_scores, roc_curve, separate
+from torch_boc.evaluation.detection import collect_scores, paired_difference, rank_scores, roc_curve, separate
+from torch_boc.evaluation.inputs import probe_set
 from torch_boc.functional import auroc, fpr_at_tpr, scores
 
 CASES = {

@@ -10,7 +10,7 @@ from pytorch_ood.api import RequiresFittingException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
 from torch_boc.evaluation.detectors import detector_scores, mahalanobis_scores, odin_scores
 
 CLASSES = 5
@@ -60,8 +60,8 @@ def test_mahalanobis_is_the_formula_and_pytorch_ood(monkeypatch):
     train = training()
     (scores,) = mahalanobis_scores(train, unseen())
     np.testing.assert_allclose(scores.numpy(), formula(train, unseen()), rtol=1e-9)
-    monkeypatch.setattr("torch_boc.core.blocks.CPU_ELEMENTS_PER_THREAD", 7 * CLASSES)
-    monkeypatch.setattr("torch_boc.evaluation.samples.BLOCK_ELEMENTS", 7 * CLASSES)
+    monkeypatch.setattr("torch_boc.core.chunking.CPU_ELEMENTS_PER_THREAD", 7 * CLASSES)
+    monkeypatch.setattr("torch_boc.evaluation.inputs.BLOCK_ELEMENTS", 7 * CLASSES)
     torch.testing.assert_close(mahalanobis_scores(train, unseen())[0], scores, rtol=1e-9, atol=1e-14)
     narrow = training(dtype=torch.float32)
     expected = -theirs.Mahalanobis(None).fit_features(narrow.logits, narrow.target).predict_features(unseen().float())

@@ -14,7 +14,7 @@ from tests.report.cases import LEAK, SCORES, calibration
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning, OverlapWarning
 from torch_boc.evaluation import LogitSet, evaluate
-from torch_boc.report.tables import TABLES, frame
+from torch_boc.report.results import TABLES, frame
 
 FAST = {"replicates": 30, "trial_counts": (20, 50)}
 
@@ -67,7 +67,7 @@ def test_the_order_of_samples_does_not_matter():
 
 def test_blocks_do_not_change_anything(monkeypatch):
     whole = full()
-    monkeypatch.setattr("torch_boc.evaluation.samples.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("torch_boc.evaluation.inputs.BLOCK_ELEMENTS", 64)
     parts = full()
     assert_same(whole, parts, leave_out=["samples"], rtol=1e-6)
     pd.testing.assert_frame_equal(whole.results.samples, parts.results.samples, rtol=1e-4)  # float32, not averaged
@@ -75,7 +75,7 @@ def test_blocks_do_not_change_anything(monkeypatch):
 
 def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
     said = []
-    monkeypatch.setattr("torch_boc.calibration.vector.SECONDS_BETWEEN_WORDS", 0.0)
+    monkeypatch.setattr("torch_boc.calibration.matrix.SECONDS_BETWEEN_WORDS", 0.0)
     test, ood = logit_sets()
     report = evaluate(
         test,
@@ -83,7 +83,7 @@ def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
         calibration=labelled(100, seed=9),
         bins=10,
         progress=said.append,
-        methods=["temperature", "vector scaling"],
+        methods=["temperature", "matrix scaling"],
         **FAST,
     )
     for name, table in tables(report).items():
@@ -97,7 +97,7 @@ def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
     assert set(settings["versions"]) == {"torch_boc", "torch"}
     assert "probing ood" in said
     assert "calibration: temperature on calibration" in said
-    assert any(x.startswith("calibration: vector scaling on calibration, step 1 of at most 2,000") for x in said)
+    assert any(x.startswith("calibration: matrix scaling on calibration, step 1 of at most 2,000") for x in said)
 
 
 def test_labels_counted_from_1_are_named_for_what_they_are():
@@ -201,7 +201,7 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),
         ({"replicates": True}, "replicates as an integer of at least 1, got True"),
         ({"seed": -1}, "seed as an integer of at least 0, got -1"),
-        ({"methods": ["platt"]}, "methods as a list of names among temperature, .*, structured scaling, got 'platt'"),
+        ({"methods": ["platt"]}, "methods as a list of names among temperature, .*, vector scaling, got 'platt'"),
     ],
 )
 def test_errors_name_what_came(arguments, message):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
+from torch_boc.evaluation.detection import rank_scores, separate
 from torch_boc.evaluation.intervals import aupr_interval, auroc_interval, binomial_interval, fpr_interval
-from torch_boc.evaluation.separation import rank_scores, separate
 
 NARROW = (0.4, 0.4)
 

@@ -11,7 +11,7 @@ from tests.data.cases import labelled, logit_sets, unfamiliar
 from tests.evaluation.cases import rows_of
 from torch_boc.evaluation import LogitSet
 from torch_boc.evaluation.gaps import explained_share, gap_tables, trial_rows
-from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.inputs import probe_set
 from torch_boc.functional import auroc, bag_of_coins, boc_summary, p_value, scores
 
 

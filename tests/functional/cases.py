@@ -18,10 +18,10 @@ from torch_boc.functional import (
     expected_wins,
     forced_gap,
     free_gap,
-    gather,
     log_p_value,
     p_value,
     sample_columns,
+    sample_stats,
     structural_score,
     tempered_dominance,
     token_numbers,
@@ -53,12 +53,12 @@ def everything(z: Tensor, *, dim: int = -1) -> dict[str, Tensor]:
     """Every public function of logits, by name, without the class axis. The given class is the first."""
     classes, coins = z.shape[dim], bag_of_coins(z, dim=dim)
     first = torch.zeros_like(coins.prediction)
-    given, evidence = bag_of_coins(z, dim=dim, index=first), gather(z, first, dim=dim, extras=True)
+    given, stats = bag_of_coins(z, dim=dim, index=first), sample_stats(z, first, dim=dim, extras=True)
     lower, upper = dominance_bounds(coins.odds, classes)
     return {
         **as_dict(coins),
         **{f"class {name}": getattr(given, name) for name in ("odds", "loss", "rank")},
-        **{name: getattr(evidence, name) for name in ("top", "surprise", "margin", "distance", "gen")},
+        **{name: getattr(stats, name) for name in ("top", "entropy_sum", "margin", "distance", "gen")},
         **{f"column {name}": column for name, column in sample_columns(z, dim=dim, trials=20).items()},
         **compute_scores(z, dim=dim, trials=20),
         "lower": lower,

@@ -111,8 +111,8 @@ def test_the_concentration_of_nearly_tied_logits(classes, scale, path):
 def test_the_mean_concentration_of_tiny_logits_is_that_of_float64():
     """As a new network gives them; the mean over 2,000 rows was 0.31 on one path and 0.62 on another, for 0.034."""
     logits = random_logits(2000, 10, scale=1e-4, dtype=torch.float32)
-    narrow, wide = (bag_of_coins(x).concentration.double() for x in (logits, logits.double()))
-    torch.testing.assert_close(narrow, wide, rtol=0, atol=1e-6)
+    keep_dtype, wide = (bag_of_coins(x).concentration.double() for x in (logits, logits.double()))
+    torch.testing.assert_close(keep_dtype, wide, rtol=0, atol=1e-6)
     summary = boc_summary(logits)
     torch.testing.assert_close(summary["concentration"], wide.mean(), rtol=0, atol=1e-6)
 
@@ -122,21 +122,21 @@ def test_the_mean_concentration_of_tiny_logits_is_that_of_float64():
 def test_the_concentration_of_a_large_margin_and_its_gradient(margin, path):
     """The gradient of the sum of squares is 1e75 there, which float32 does not hold, and that of the logits is of 1."""
     row = torch.tensor([margin, 0.5, 0.0, -0.25, -3.0])
-    narrow, wide = row.clone().requires_grad_(), row.double().requires_grad_()
+    keep_dtype, wide = row.clone().requires_grad_(), row.double().requires_grad_()
     with use(path):
-        values = [bag_of_coins(z).concentration for z in (narrow, wide)]
+        values = [bag_of_coins(z).concentration for z in (keep_dtype, wide)]
         (values[0] * 1000).backward()
         (values[1] * 1000).backward()
     assert abs(values[1].item() - float(reference.probe(row.tolist()).concentration)) <= 1e-12
     torch.testing.assert_close(values[0].double(), values[1], rtol=0, atol=1e-5)
-    assert narrow.grad.isfinite().all()
-    torch.testing.assert_close(narrow.grad.double(), wide.grad, rtol=1e-4, atol=0.05)
+    assert keep_dtype.grad.isfinite().all()
+    torch.testing.assert_close(keep_dtype.grad.double(), wide.grad, rtol=1e-4, atol=0.05)
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-7, 1e-4, 0.01])
 def test_the_gradient_of_nearly_tied_logits_is_that_of_float64(scale):
     logits = random_logits(6, 10, scale=scale, dtype=torch.float32)
-    narrow, wide = logits.clone().requires_grad_(), logits.double().requires_grad_()
-    for z in (narrow, wide):
+    keep_dtype, wide = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    for z in (keep_dtype, wide):
         bag_of_coins(z).concentration.sum().backward()
-    torch.testing.assert_close(narrow.grad.double() * scale, wide.grad * scale, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(keep_dtype.grad.double() * scale, wide.grad * scale, rtol=1e-4, atol=1e-5)

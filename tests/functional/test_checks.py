@@ -21,9 +21,9 @@ from torch_boc.functional import (
     forced_gap,
     fpr_at_tpr,
     free_gap,
-    gather,
     log_p_value,
     sample_columns,
+    sample_stats,
     sample_wins,
     scores,
     tempered_dominance,
@@ -32,7 +32,7 @@ from torch_boc.functional.checks import as_binary, as_indices
 
 LOGITS, HALF, NONE = random_logits(3, 4), torch.tensor(0.5), torch.zeros(0)
 COINS = bag_of_coins(LOGITS)
-TAKES_LOGITS = [bag_of_coins, flip_coins, compute_scores, gather, sample_columns, boc_summary, scores["msp"]]
+TAKES_LOGITS = [bag_of_coins, flip_coins, compute_scores, sample_stats, sample_columns, boc_summary, scores["msp"]]
 TAKES_TRIALS = {
     "expected_wins": lambda trials: expected_wins(COINS, trials),
     "sample_wins": lambda trials: sample_wins(COINS, trials),
@@ -41,7 +41,7 @@ TAKES_TRIALS = {
     "log_p_value": lambda trials: log_p_value(COINS, trials),
     "log_p_value of wins": lambda trials: log_p_value(COINS, trials, wins=HALF),
     "compute_scores": lambda trials: compute_scores(LOGITS, ["log_p_value"], trials=trials),
-    "gather": lambda trials: gather(LOGITS, trials=trials).trials,
+    "gather": lambda trials: sample_stats(LOGITS, trials=trials).trials,
     "sample_columns": lambda trials: sample_columns(LOGITS, trials=trials, columns=["p_value"]),
 }
 
@@ -89,8 +89,11 @@ WRONG = {
     "two temperatures": (lambda: tempered_dominance(LOGITS, torch.ones(2)), r"expected one temperature, .*\(2,\)"),
     "dominance": (lambda: choose_temperature(LOGITS, dominance=0.5), "expected a dominance between 0.5 and 1"),
     "no sample": (lambda: choose_temperature(LOGITS[:0]), r"expected logits of at least one sample, got .*\(0, 4\)"),
-    "extras": (lambda: gather(LOGITS, extras=["gem"]), "expected extras as True, False or a list of names among"),
-    "no extras": (lambda: scores["gen"].number(gather(LOGITS)), "expected evidence with the top logits and the sums"),
+    "extras": (lambda: sample_stats(LOGITS, extras=["gem"]), "expected extras as True, False or a list of names among"),
+    "no extras": (
+        lambda: scores["gen"].number(sample_stats(LOGITS)),
+        "expected statistics with the top logits and the sums",
+    ),
     "rate": (lambda: fpr_at_tpr(LOGITS[0], LOGITS[1], 1.01), "tpr in"),
     "no rate": (lambda: fpr_at_tpr(LOGITS[0], LOGITS[1], 0.0), "tpr in"),
     "dice": (lambda: bag_of_dice(LOGITS, [2, 0]), "expected faces as a positive integer"),
@@ -101,7 +104,7 @@ WRONG = {
     "two logits": (lambda: as_binary(LOGITS), "expected a single logit of each sample, as binary=True says, got"),
     "another axis": (lambda: as_binary(LOGITS[:, :1], dim=2), "expected a single logit of each sample"),
     "class": (lambda: bag_of_coins(LOGITS, index=torch.tensor([0])), r"expected index of shape \(3,\)"),
-    "target": (lambda: gather(LOGITS, torch.zeros(2, dtype=torch.int64)), r"expected target of shape \(3,\)"),
+    "target": (lambda: sample_stats(LOGITS, torch.zeros(2, dtype=torch.int64)), r"expected target of shape \(3,\)"),
 }
 
 

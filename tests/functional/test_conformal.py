@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from torch_boc.functional.conformal import (
     STRATA,
+    bin_edges,
     confidence_stratum,
-    count_places,
+    count_bins,
     look_up_ranks,
-    num_places,
-    place_starts,
+    num_bins,
     rank_p_values,
-    score_place,
+    score_bin,
     seeded_uniforms,
     stream_ranks,
 )
@@ -27,7 +27,7 @@ few_values = st.lists(st.integers(0, 3), min_size=1, max_size=7)
 
 
 def count_all(place, places, group=None, groups=1):
-    return count_places(place, torch.ones_like(place, dtype=torch.bool), places, group, groups)
+    return count_bins(place, torch.ones_like(place, dtype=torch.bool), places, group, groups)
 
 
 def ranks_among(held_out, place, places):
@@ -37,25 +37,25 @@ def ranks_among(held_out, place, places):
 
 @given(st.lists(numbers, min_size=2, max_size=20), st.sampled_from([1, 8, 64]))
 def test_a_higher_score_never_has_a_lower_place(values, resolution):
-    place = score_place(torch.tensor(sorted(values)), resolution)
+    place = score_bin(torch.tensor(sorted(values)), resolution)
     assert (place.diff() >= 0).all()
     assert place.min() >= 0
-    assert place.max() < num_places(resolution)
+    assert place.max() < num_bins(resolution)
 
 
 @given(st.lists(st.floats(-6e4, 6e4, width=32), min_size=1, max_size=20), st.sampled_from([1, 64]))
 def test_a_place_is_between_its_start_and_the_next(values, resolution):
-    x, starts = torch.tensor(values), place_starts(resolution)
-    place = score_place(x, resolution)
+    x, starts = torch.tensor(values), bin_edges(resolution)
+    place = score_bin(x, resolution)
     assert (starts[place] <= x).all()
     assert (starts[place + 1] > x).all()
 
 
 def test_starts_are_in_their_own_place_and_zero_has_one_sign():
-    starts = place_starts(64)[:-1]
-    assert torch.equal(score_place(starts, 64), torch.arange(num_places(64)))
-    assert score_place(torch.tensor([-0.0]), 64) == score_place(torch.tensor([0.0]), 64)
-    assert score_place(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_places(64) - 1, 0]
+    starts = bin_edges(64)[:-1]
+    assert torch.equal(score_bin(starts, 64), torch.arange(num_bins(64)))
+    assert score_bin(torch.tensor([-0.0]), 64) == score_bin(torch.tensor([0.0]), 64)
+    assert score_bin(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_bins(64) - 1, 0]
 
 
 @given(few_values)
@@ -107,7 +107,7 @@ def test_a_stream_is_ranked_as_one_sample_at_a_time(data):
         one = slice(i, i + 1)
         single = look_up_ranks(counts, counts.cumsum(-1), place[one], group[one])
         assert [x[i].item() for x in batch] == [x.item() for x in single]
-        counts = counts + count_places(place[one], valid[one], 5, group[one], 2)
+        counts = counts + count_bins(place[one], valid[one], 5, group[one], 2)
 
 
 def test_strata_are_those_of_the_confidence():

@@ -54,7 +54,7 @@ def test_axes_blocks_and_bad_rows(monkeypatch):
     assert whole.shape == (3, 7, 2)
     assert whole.isnan().sum() == whole[0, 0].isnan().sum() + whole[1, 2].isnan().sum() == 4
     torch.testing.assert_close(bag_of_dice(logits.movedim(-1, 0), 4, dim=0), whole[..., 1], equal_nan=True)
-    monkeypatch.setattr("torch_boc.core.blocks.CPU_ELEMENTS_PER_THREAD", 300)
+    monkeypatch.setattr("torch_boc.core.chunking.CPU_ELEMENTS_PER_THREAD", 300)
     torch.testing.assert_close(bag_of_dice(logits, [1, 4]), whole, rtol=1e-14, atol=0, equal_nan=True)
 
 

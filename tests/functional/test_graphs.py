@@ -18,24 +18,24 @@ from torch_boc.functional import (
     compute_scores,
     flip_coins,
     p_value,
-    place_bets,
     scores,
+    update_martingale,
 )
-from torch_boc.functional.betting import empty_capital
 from torch_boc.functional.conformal import flagged_share
-from torch_boc.functional.screening import Scoring, place_samples
+from torch_boc.functional.martingale import empty_martingale
+from torch_boc.functional.score_bins import ScoreConfig, bin_scores
 
 
 def of_sets(z):
     """What takes a set of samples, and gives numbers of other shapes."""
-    p, places = z.sigmoid()[:, 0], place_samples(z, Scoring("energy", groups="confidence"))
+    p, places = z.sigmoid()[:, 0], bin_scores(z, ScoreConfig("energy", groups="confidence"))
     counts = torch.ones(2, 9, dtype=torch.int64, device=z.device)
     return {
         "adjusted": adjusted_p_values(p),
         "auroc": auroc(z[:, 0], z[:, 1]),
-        "bets": place_bets(p.detach(), empty_capital(), torch.zeros((), dtype=torch.int64)).evidence,
+        "bets": update_martingale(p.detach(), empty_martingale(), torch.zeros((), dtype=torch.int64)).evidence,
         "flagged": flagged_share(counts, counts, 0.05),
-        "place": places.place.double(),
+        "place": places.bin.double(),
         "class": bag_of_coins(z, index=torch.zeros_like(z[:, 0], dtype=torch.int64)).loss,
         **boc_summary(z, torch.zeros_like(z[:, 0], dtype=torch.int64)),
     }
@@ -178,8 +178,8 @@ def test_everything_stays_on_the_device(shape, dim, dtype):
         found = everything(z, dim=dim)
     lead = torch.empty(shape, device="meta").movedim(dim, -1).shape[:-1]
     assert {(x.device.type, x.shape) for x in found.values()} == {("cuda", lead)}
-    narrow = torch.float64 if dtype == torch.float64 else torch.float32
-    assert {found[name].dtype for name in FLOAT_FIELDS if name not in scores} == {narrow}
+    keep_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    assert {found[name].dtype for name in FLOAT_FIELDS if name not in scores} == {keep_dtype}
     assert {found[name].dtype for name in scores} == {torch.float64}
     z = torch.empty(shape, device="meta", dtype=dtype)  # the random numbers of a GPU need one
     flips = flip_coins(z, 3, dim=dim)

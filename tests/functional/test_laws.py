@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.functional.cases import any_float, confident_logits, everything, logits, on_grid, random_logits
-from torch_boc.core import blocks
+from torch_boc.core import chunking
 from torch_boc.functional import (
     bag_of_coins,
     choose_temperature,
@@ -66,7 +66,7 @@ def test_rows_are_computed_alone_in_any_blocks(shape, monkeypatch):
     if z.ndim == 2 and len(z):
         parts = [everything(row) for row in z]
         assert_same({name: torch.stack([part[name] for part in parts]) for name in whole}, whole)
-    monkeypatch.setattr(blocks, "CPU_ELEMENTS_PER_THREAD", 7)
+    monkeypatch.setattr(chunking, "CPU_ELEMENTS_PER_THREAD", 7)
     assert_same(everything(z), whole)
 
 
@@ -74,8 +74,8 @@ def test_rows_are_computed_alone_in_any_blocks(shape, monkeypatch):
 def test_narrow_logits_are_those_of_float64(dtype):
     z = random_logits(8, 10, dtype=dtype)
     found = everything(z)
-    narrow, wide = ({name: x.double() for name, x in some.items()} for some in (found, everything(z.double())))
-    assert_same(narrow, wide, rtol=1e-4, atol=1e-5)
+    keep_dtype, wide = ({name: x.double() for name, x in some.items()} for some in (found, everything(z.double())))
+    assert_same(keep_dtype, wide, rtol=1e-4, atol=1e-5)
     assert all(found[name].dtype == torch.float64 for name in scores), "scores are float64 for logits of any dtype"
 
 

@@ -16,12 +16,12 @@ from tests.functional.cases import as_tensor, over_paths, random_logits
 from torch_boc import Acceptance, ConformalTest, kernels
 from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
-    count_places,
+    count_bins,
     look_up_ranks,
-    num_places,
+    num_bins,
     rank_p_values,
     rate_quantile,
-    score_place,
+    score_bin,
     stream_ranks,
     threshold_rank,
 )
@@ -205,16 +205,16 @@ def test_sets_are_those_of_mapie():
 def test_conformal_p_values_are_those_of_crepes():
     """There, anomalous scores are high, so the signs turn."""
     held_out, new = (random_logits(n, scale=1.0, seed=n).float().round(decimals=1) for n in (200, 300))
-    place, nothing = score_place(held_out, 64), torch.zeros(1, num_places(64), dtype=torch.int64)
-    counts = count_places(place, torch.ones_like(place, dtype=torch.bool), num_places(64))
-    found = rank_p_values(look_up_ranks(counts, counts.cumsum(-1), score_place(new, 64)))
+    place, nothing = score_bin(held_out, 64), torch.zeros(1, num_bins(64), dtype=torch.int64)
+    counts = count_bins(place, torch.ones_like(place, dtype=torch.bool), num_bins(64))
+    found = rank_p_values(look_up_ranks(counts, counts.cumsum(-1), score_bin(new, 64)))
     expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], smoothing=False).reshape(-1)
     torch.testing.assert_close(found, torch.from_numpy(expected).double(), rtol=0, atol=1e-12)
     bins = torch.arange(200) % 3, torch.arange(300) % 3
     grouped = ConformalTest(num_groups=3).calibrate(scores=held_out, group=bins[0]).test(scores=new, group=bins[1])
     expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], *(x.numpy() for x in bins), smoothing=False)
     torch.testing.assert_close(grouped, torch.from_numpy(expected).double().reshape(-1), rtol=0, atol=1e-12)
-    place = score_place(new, 64)
+    place = score_bin(new, 64)
     ranks = stream_ranks(look_up_ranks(nothing, nothing, place), place, None, torch.ones_like(place, dtype=torch.bool))
     found = rank_p_values(ranks, torch.from_numpy(np.random.RandomState(7).rand(300)))
     expected = martingales.semi_online_p_values(-new.double().numpy(), seed=7)

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from tests.functional.cases import INF, NAN, random_logits
-from torch_boc.core.contract import Counts
+from torch_boc.core.schema import Counts
 from torch_boc.core.tally import empty_tally, equal_bin
 from torch_boc.functional import Coins, bag_of_coins, forced_gap
-from torch_boc.functional.evidence import Evidence
+from torch_boc.functional.per_sample import SampleStats
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tally import add_evidence, add_gaps
+from torch_boc.functional.tally import add_gaps, add_sample_stats
 
 
-def tally(evidence):
+def tally(stats):
     total = empty_tally()
-    add_evidence(total, evidence)
+    add_sample_stats(total, stats)
     return total
 
 
@@ -28,7 +28,7 @@ def float32_columns(classes, count=2000):
 def test_gaps_that_rounding_made_negative_count_as_zero(classes):
     coins = float32_columns(classes)
     assert (coins.gap < 0).any() == (classes == 2)
-    total = tally(Evidence(coins, classes))
+    total = tally(SampleStats(coins, classes))
     assert total.gap_histogram.sum() == 2000
     summary = summarize(total)
     assert all(summary[name] >= 0 for name in ("gap", "forced_gap", "free_gap", "gap_q05", "gap_std"))
@@ -40,7 +40,7 @@ def test_gaps_that_rounding_made_negative_count_as_zero(classes):
 def test_a_negative_free_gap_counts_as_zero():
     coins = float32_columns(5)
     coins = coins._replace(free_gap=coins.free_gap - 2 * coins.free_gap.max())
-    assert summarize(tally(Evidence(coins, 5)))["free_gap"] == 0
+    assert summarize(tally(SampleStats(coins, 5)))["free_gap"] == 0
 
 
 @pytest.mark.parametrize("name", ["odds", "loss", "concentration", "free_gap"])
@@ -48,7 +48,7 @@ def test_a_row_with_nan_in_any_column_is_invalid_and_counts_nowhere_else(name):
     coins = float32_columns(5, 10)
     bad = coins._replace(**{name: getattr(coins, name).clone()})
     getattr(bad, name)[3] = NAN
-    found = summarize(tally(Evidence(bad, 5)))
+    found = summarize(tally(SampleStats(bad, 5)))
     assert (found["samples"], found["invalid"]) == (9, 1)
     assert not any(found[key].isnan() for key in ("gap", "free_gap", "concentration", "gap_q50", "p_value"))
 
@@ -57,7 +57,7 @@ def test_no_number_makes_an_index_outside_of_the_bins():
     odd = torch.tensor([NAN, INF, -INF, -1.0, -1e-9, -0.5, 0.0, 1e300, 0.5], dtype=torch.float64)
     assert equal_bin(odd, 15).tolist() == [0, 14, 0, 0, 0, 0, 0, 14, 7]
     columns = torch.cartesian_prod(odd, odd, odd, odd).T
-    total = tally(Evidence(Coins(torch.zeros(columns.shape[1], dtype=torch.int64), *columns), 5))
+    total = tally(SampleStats(Coins(torch.zeros(columns.shape[1], dtype=torch.int64), *columns), 5))
     counts = Counts(*total.counts.tolist())
     assert (counts.samples, counts.invalid) == (6**4, 9**4 - 6**4)
     assert total.gap_histogram.sum() == total.bin_counts[0].sum() == counts.samples

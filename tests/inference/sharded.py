@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from tests.nn.models import linear
 from torch_boc import BoCPredictor
-from torch_boc.inference import part_files
+from torch_boc.inference import resume
 
 SAMPLES, BATCH = 1001, 10
 
@@ -41,6 +41,6 @@ def predictor(shard: str | tuple[int, int] | None = "auto", **options) -> BoCPre
 
 if __name__ == "__main__":
     path, at, single = sys.argv[1], int(sys.argv[2]), "single" in sys.argv
-    part_files.PART_ROWS = 100
+    resume.PART_ROWS = 100
     images = Images(at=at, action=lambda: print("waiting", flush=True) or time.sleep(600))  # noqa: T201
     predictor(None if single else "auto").to_parquet(images, path, resume=single)

@@ -13,7 +13,7 @@ from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, e
 from tests.inference.cuda import CUDA, Cuda, Model, Pinned
 from torch_boc.inference import predictor as module
 from torch_boc.inference.batches import Batch
-from torch_boc.inference.device import PATIENCE, Landing, Prefetch, has_streams, land
+from torch_boc.inference.device import PATIENCE, HostCopy, Prefetch, has_streams, start_host_copy
 
 fits = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
 
@@ -38,13 +38,13 @@ def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_re
     with FakeTensorMode():
         columns = {"index": torch.arange(3), "names": ["a", "b", "c"]}
         columns |= {f"c{i}": torch.zeros(3, device=f"cuda:{min(i, 1)}") for i in range(3)}
-        landing = land(columns)
+        landing = start_host_copy(columns)
         copies = [step for x in ("cuda:0", "cuda:1") for step in ((f"copied from {x}", True), f"event on {x}")]
         assert log == copies, "columns of one device and dtype in one copy; nothing is awaited yet"
         assert landing.wait().keys() == columns.keys()
     assert log[-2:] == ["awaited", "awaited"]
     block = torch.ones(1, 3)
-    landing = Landing({}, {("gap",): block}, {CUDA: event(log)})
+    landing = HostCopy({}, {("gap",): block}, {CUDA: event(log)})
     assert landing.wait()["gap"].data_ptr() != block.data_ptr(), "not pinned memory"
 
 
@@ -53,11 +53,11 @@ def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch, tmp_path):
 
     def late(columns):
         target = {(name,): torch.zeros_like(x)[None] for name, x in columns.items()}  # until the event was awaited
-        return Landing(
+        return HostCopy(
             {}, target, {CUDA: event(log, lambda: [x.copy_(columns[name]) for (name,), x in target.items()])}
         )
 
-    monkeypatch.setattr(module, "land", late)
+    monkeypatch.setattr(module, "start_host_copy", late)
     ours = predictor(model)
     ours._ahead = 1
     tables = []
@@ -158,18 +158,18 @@ def test_the_batch_that_is_asked_for_is_delivered(cuda):
 def test_two_batches_of_a_loader_that_keeps_its_memory_are_copied_ahead(cuda, trusted, copies):
     batches = [Batch((torch.ones(3).as_subclass(Pinned),), {}, 3, {}) for _ in range(4)]
     samples = Prefetch(iter(batches), CUDA, trusted=trusted, ahead=2)
-    first = samples.take()
+    first = samples.next_batch()
     samples.deliver(first)
     samples.fetch()
     own = "copy on side" if trusted else "copy on side, awaited"
     assert cuda.log[1:] == [own, "event after side"] * copies, "nobody pins what is pinned"
     for place in range(1, 4):
         cuda.log.clear()
-        assert samples.take() is batches[place]
+        assert samples.next_batch() is batches[place]
         samples.deliver(batches[place])
         assert cuda.log == ["compute waits", "memory for compute"], "its own copy"
         samples.fetch()
-    assert samples.take() is None
+    assert samples.next_batch() is None
 
 
 @pytest.mark.parametrize("device", ["cuda", "xpu"])

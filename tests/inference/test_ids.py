@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected, joined, predictor, read
-from torch_boc.functional.columns import COLUMNS
+from torch_boc.functional.table_columns import COLUMNS
 
 X = data()[0][:2]
 TEXTS = [f"image {i}.png é" for i in range(SAMPLES)]

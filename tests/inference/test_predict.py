@@ -16,9 +16,9 @@ from tests.inference.cases import Counting, Loader, Stream, assert_same, data, e
 from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.data import read_logits
-from torch_boc.data.finding import call_model
-from torch_boc.functional.checks import FirstBatch
-from torch_boc.functional.columns import COLUMNS
+from torch_boc.data.extract import call_model
+from torch_boc.functional.checks import ProbabilityCheck
+from torch_boc.functional.table_columns import COLUMNS
 
 BATCHES = Loader(size=5).batches
 LOADERS = {
@@ -223,7 +223,7 @@ def test_arguments_are_checked():
 
 def test_the_computation_reads_nothing_back_and_stays_on_a_gpu():
     ours = predictor(conformal_test=calibrated())
-    ours._first = FirstBatch()
+    ours._first = ProbabilityCheck()
     with FakeTensorMode(allow_non_fake_inputs=True):
         ours._forward = partial(call_model, nn.Linear(3, 5, device="cuda"), None)
         for name in ("counts", "invalid"):

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from torch_boc.core.coins import Coins
-from torch_boc.core.columns import columns as columns_by_torch
-from torch_boc.core.contract import COINS, NOT_BY_TRITON, QUANTITIES, SUMS, Tally
-from torch_boc.core.rows import row_sums as sums_by_torch
+from torch_boc.core.row_numbers import columns as columns_by_torch
+from torch_boc.core.row_sums import row_sums as sums_by_torch
+from torch_boc.core.schema import COINS, NOT_BY_TRITON, QUANTITIES, SUMS, Tally
 from torch_boc.core.tails import expected_wins
 from torch_boc.core.tails import log_tails as tails_by_torch
 from torch_boc.core.tally import add_samples, empty_tally
 from torch_boc.kernels import operators
-from torch_boc.kernels.cpu import library
+from torch_boc.kernels.cpu import loader
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-needs_native = pytest.mark.skipif(not library.variant() or INTERPRETED, reason=library.why_not() or "interpreted")
+needs_native = pytest.mark.skipif(not loader.variant() or INTERPRETED, reason=loader.why_not() or "interpreted")
 # Of sums that are taken in another order, and of what follows from them, relative to the number.
 RTOL = {torch.float32: 4e-6, torch.float64: 1e-12}
 
@@ -102,9 +102,9 @@ def agree(path: str, case: Case, device: str = "cpu") -> None:
     rows = logits.shape[:-1]
     index = torch.arange(rows.numel(), device=device).reshape(rows) % (case.classes + 2) - 1
     known = [name for name in QUANTITIES if path == "native" or name not in NOT_BY_TRITON]
-    for narrow in (False, True):
-        expected = columns_by_torch(logits, known, index, narrow=narrow)
-        found = dict(zip(known, operators.columns(logits, known, index, narrow), strict=True))
+    for keep_dtype in (False, True):
+        expected = columns_by_torch(logits, known, index, keep_dtype=keep_dtype)
+        found = dict(zip(known, operators.columns(logits, known, index, keep_dtype), strict=True))
         if case.kind == "odd":  # the index that is no class has no standing, and an undefined row has none
             no_class = (index < 0) | (index >= case.classes) | expected["odds"].isnan() | expected["distance"].isinf()
             for name in ("lost", "ahead"):
@@ -163,7 +163,7 @@ def _agree_on_tally(
 
 
 # What float32 cannot hold: odds of a class below 1e-38, and what is made of them.
-ATOL = {"odds": 1e-34, "loss": 1e-34, "squares": 1e-60, "surprise": 1e-32, "lost": 1e-34}
+ATOL = {"odds": 1e-34, "loss": 1e-34, "squares": 1e-60, "entropy_sum": 1e-32, "lost": 1e-34}
 
 
 def assert_near(actual: Tensor, expected: Tensor, rtol: float, name: str) -> None:

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "contract.h"
+#include "schema.h"
 
 #define LOGITS                                                                                                         \
     const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int32_t, int32_t

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.kernels.cases import CASES, INTERPRETED, LONG_CASES, agree, needs_native
-from torch_boc.kernels.cpu import library
+from torch_boc.kernels.cpu import loader
 
 over_cases = pytest.mark.parametrize("case", CASES, ids=str)
 over_all_cases = pytest.mark.parametrize("case", CASES + LONG_CASES, ids=str)
@@ -58,7 +58,7 @@ def test_interpreted():
 
 @pytest.mark.slow
 @needs_native
-@pytest.mark.parametrize("variant", library.present()[:-1])
+@pytest.mark.parametrize("variant", loader.present()[:-1])
 def test_the_slower_variants(variant):
     """Those that this CPU can run and does not take by itself; torch is told that the CPU can do less."""
     run_here("test_native", ATEN_CPU_CAPABILITY="default" if variant == "baseline" else variant)

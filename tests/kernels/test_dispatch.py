@@ -17,9 +17,9 @@ from tests.functional.cases import random_logits
 from tests.kernels.cases import needs_native
 from torch_boc import BoCProbe
 from torch_boc.core.tally import empty_tally
-from torch_boc.functional import bag_of_coins, binomial_log_tail, gather, log_p_value, sample_columns
+from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value, sample_columns, sample_stats
 from torch_boc.kernels import dispatch, operators, use
-from torch_boc.kernels.cpu import library, variants
+from torch_boc.kernels.cpu import build, loader
 
 PROBE = ["torch_boc::columns", "torch_boc::log_tails"]
 
@@ -91,10 +91,12 @@ def test_what_is_left_to_torch_on_a_cpu(monkeypatch):
     assert fused(probe, logits) == []
 
 
-@pytest.mark.parametrize("function", [bag_of_coins, gather, lambda z: sample_columns(z, columns=["gap", "energy"])])
+@pytest.mark.parametrize(
+    "function", [bag_of_coins, sample_stats, lambda z: sample_columns(z, columns=["gap", "energy"])]
+)
 def test_a_call_decides_once(monkeypatch, function):
-    decided, decide = [], dispatch.decide
-    monkeypatch.setattr(dispatch, "decide", lambda *x, **y: decided.append(x) or decide(*x, **y))
+    decided, decide = [], dispatch.choose_kernels
+    monkeypatch.setattr(dispatch, "choose_kernels", lambda *x, **y: decided.append(x) or decide(*x, **y))
     function(random_logits(2**10, 2**10))  # several pieces
     assert len(decided) == 1
 
@@ -111,7 +113,7 @@ def test_two_tasks_choose_differently():
     async def decided(path):
         with use(path):
             await asyncio.sleep(0)
-            return dispatch.decide(random_logits(2, 3)) is None
+            return dispatch.choose_kernels(random_logits(2, 3)) is None
 
     async def both():
         return await asyncio.gather(decided("torch"), decided("native"))
@@ -181,14 +183,14 @@ def test_the_operators_keep_the_rules_of_torch():
 
 
 def _threads(pipe):
-    pipe.send(library.threads())
+    pipe.send(loader.threads())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_one_thread(monkeypatch):
     """The threads of OpenMP do not survive a fork."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert library.threads() == 2
+    assert loader.threads() == 2
     mine, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_threads, args=(theirs,))
     child.start()
@@ -199,15 +201,15 @@ def test_a_forked_child_has_one_thread(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_the_openmp_of_torch_is_among_the_libraries_of_the_process():
     """It is looked for where its names are not global, as they may not be on ARM."""
-    assert any(Path(path).exists() for path in library._loaded_openmps())
+    assert any(Path(path).exists() for path in loader._loaded_openmps())
 
 
 def test_the_digest_follows_sources_and_names(tmp_path):
-    seen = {variants.digest(tmp_path)}
+    seen = {build.digest(tmp_path)}
     assert seen == {""}
     for name, text in (("a.cpp", "x"), ("a.cpp", "y"), ("b.h", "x"), ("c.py", "x")):
         (tmp_path / name).write_text(text)
-        seen.add(variants.digest(tmp_path))
+        seen.add(build.digest(tmp_path))
     assert len(seen) == 4
 
 

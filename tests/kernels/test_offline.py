@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.kernels.cases import INTERPRETED
-from torch_boc.core.contract import COINS, SUMS
+from torch_boc.core.schema import COINS, SUMS
 from torch_boc.core.tally import empty_tally
 from torch_boc.kernels.triton import launch
 
@@ -82,7 +82,7 @@ def everything(logits, *, extras=True):
     index = torch.zeros(logits.shape[:-1], dtype=torch.int64)
     names = [*SUMS, "loss", "concentration", "free_gap", "log_odds", "lost", "ahead", "gen"]
     found = dict(zip(names, launch.columns(logits, names, index, True), strict=True))
-    grads = [found[name] if extras or name not in ("surprise", "margin") else None for name in SUMS[1:]]
+    grads = [found[name] if extras or name not in ("entropy_sum", "margin") else None for name in SUMS[1:]]
     sums = [found[name] for name in ("prediction", "top", "odds", "mass")]
     launch.gradient(logits, sums, grads, torch.empty_like(logits))
     coins = [found["prediction"], *(found[name].double() for name in COINS[1:])]

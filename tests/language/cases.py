@@ -11,7 +11,7 @@ WORDS = ["The", " sky", " is", " blue", ".", "\n", " </script><b>", " naïve", "
 
 
 def make_record(length=40, *, classes=50, prompt=0, seed=0, scale=3.0, rivals=5, finish="eos", bare=False):
-    """A record of random logits; the first token of the prompt has no numbers, and with `bare` none has any."""
+    """A record of random logits; the first token of the prompt has no numbers, and with `detached` none has any."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(length, classes, generator=generator, dtype=torch.float64) * scale
     tokens = torch.randint(classes, (length,), generator=generator)

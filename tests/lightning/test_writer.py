@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 from tests.inference.cases import rows_of
 from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, points, trainer
 from torch_boc import ConformalTest
-from torch_boc.functional.columns import COLUMNS
+from torch_boc.functional.table_columns import COLUMNS
 from torch_boc.lightning import BoCPredictionWriter
 
 pytestmark = QUIET

@@ -9,9 +9,9 @@ from tests.functional.cases import random_logits
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric, kernels
-from torch_boc.core.contract import Counts, Sums
+from torch_boc.core.schema import Counts, Sums
 from torch_boc.functional import bag_of_coins, boc_summary
-from torch_boc.functional.evidence import gather
+from torch_boc.functional.per_sample import sample_stats
 from torch_boc.functional.summary import DEFAULT_KEYS, P_VALUE_KEYS, QUANTILES, RISK_KEYS
 
 LABELLED = ["accuracy", "ece", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
@@ -87,8 +87,8 @@ def test_errors_of_equal_mass_and_by_class_are_those_of_their_formulas(options):
     assert float(metric.compute()["ece_equal_mass"]) == pytest.approx(
         mass / len(target), abs=2e-3 if "ignore_index" in options else 2e-4
     )
-    with pytest.raises(ValueError, match="expected logits for the key 'ece_classwise', got their evidence"):
-        BoCMetric(classes, keys=["ece_classwise"]).update(BoCMetric().take(*labelled_batches(5, classes=classes)[0]))
+    with pytest.raises(ValueError, match="expected logits for the key 'ece_classwise', got their statistics"):
+        BoCMetric(classes, keys=["ece_classwise"]).update(BoCMetric().extract(*labelled_batches(5, classes=classes)[0]))
 
 
 def test_risks_need_targets_and_are_asked_for():
@@ -97,11 +97,11 @@ def test_risks_need_targets_and_are_asked_for():
     metric.update(logits)
     found = metric.compute()
     assert_same(found, {"gap": boc_summary(logits)["gap"], "aurc": found["gap"] * torch.nan})
-    metric.update(metric.take(logits, target, extras=["gen"]))
+    metric.update(metric.extract(logits, target, extras=["gen"]))
     assert metric.compute()["aurc"] > 0
     assert "aurc" in metric._repr_html_()
-    with pytest.raises(ValueError, match="expected evidence with the top logits and the sums that this score needs"):
-        metric.update(BoCMetric().take(logits, target))
+    with pytest.raises(ValueError, match="expected statistics with the top logits and the sums that this score needs"):
+        metric.update(BoCMetric().extract(logits, target))
 
 
 def test_without_targets_only_what_needs_them_is_nan():
@@ -144,7 +144,7 @@ def test_a_confidence_of_one_is_in_the_last_bin():
 def test_evidence_is_counted_with_the_flips_of_the_metric():
     logits = 3 * torch.randn(200, 10, generator=torch.Generator().manual_seed(0))
     one, other = BoCMetric(trials=5), BoCMetric(trials=5)
-    one.update(gather(logits))
+    one.update(sample_stats(logits))
     other.update(logits)
     torch.testing.assert_close(one.compute()["p_value"], other.compute()["p_value"])
 
@@ -159,7 +159,7 @@ def test_p_values_are_computed_only_if_a_key_asks_for_them():
             for metric in (without, whole):
                 metric.reset()
                 metric.update(logits, target)
-                metric.update(gather(logits, target))
+                metric.update(sample_stats(logits, target))
         found = without.compute()
         torch.testing.assert_close(found, {key: want[key] for key in DEFAULT_KEYS}, rtol=1e-12, atol=1e-15)
         assert {*want} - {*without.summary()} == {*P_VALUE_KEYS}

@@ -51,7 +51,7 @@ def work(rank: int, port: int, folder: str) -> None:
             test = ConformalTest(**options)
             if len(own := held_out()[places[rank]]):
                 test.update(own)
-            before, whole = test.counts.clone(), test.gathered()
+            before, whole = test.counts.clone(), test.all_reduced()
             assert torch.equal(test.counts, before)  # so that it may be called again after the next batches
             found[share, "test", kind] = whole.counts, whole(new())
     torch.save(found, f"{folder}/{rank}.pt")

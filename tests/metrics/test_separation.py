@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation, kernels
-from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, gather, scores
-from torch_boc.functional.histogram import bin_centres, score_bin
+from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, sample_stats, scores
+from torch_boc.functional.histogram import bin_centres, float_bin
 from torch_boc.functional.registry import unsaturated_scores
 
 ALL = tuple(scores)
@@ -65,12 +65,12 @@ def test_binned_is_the_same_however_the_data_come():
 def test_the_native_pass_counts_as_torch_does(ignore_index):
     logits, ood = torch.randn(90, 7) * 3, torch.arange(90) % 3 == 0
     logits[::9], logits[1::9, 0], logits[2::9] = 0.0, torch.nan, torch.tensor([900.0, *[0.0] * 6])
-    evidence = gather(logits, torch.arange(90) % 7, extras=True, ignore_index=ignore_index)
+    stats = sample_stats(logits, torch.arange(90) % 7, extras=True, ignore_index=ignore_index)
     found = []
     for path in ("native", "torch"):
         metric = BoCSeparation(ALL, thresholds=2**10)
         with kernels.use(path):
-            metric.update(evidence, ood)
+            metric.update(stats, ood)
         found.append((metric.histograms(), getattr(metric, metric._invalid)))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1] > 0
@@ -92,14 +92,14 @@ def test_binned_says_its_error(bins):
 @given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=50), st.sampled_from([2, 128, 2**18, 2**24]))
 def test_bins_keep_the_order(numbers, bins):
     ordered = torch.tensor(sorted(numbers), dtype=torch.float64)
-    places = score_bin(ordered, bins)
+    places = float_bin(ordered, bins)
     assert (places.diff() >= 0).all()
     assert places.min() >= 0
     assert places.max() < bins
     centres = bin_centres(2**12)
     some = ~centres.isnan()
     assert some.float().mean() > 0.99
-    assert torch.equal(score_bin(centres, 2**12)[some], torch.arange(2**12)[some])
+    assert torch.equal(float_bin(centres, 2**12)[some], torch.arange(2**12)[some])
 
 
 @pytest.mark.parametrize("name", ALL)

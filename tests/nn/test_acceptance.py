@@ -13,7 +13,7 @@ from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
 from tests.nn.models import saved
 from torch_boc import Acceptance, BoCClassifier, zoo
-from torch_boc.functional import gather, scores
+from torch_boc.functional import sample_stats, scores
 
 KINDS = {"plain": {}, "by class": {"groups": "prediction", "resolution": 256}}
 kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
@@ -138,13 +138,20 @@ def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
     logits, target = samples()
     whole, by_batch, merged = calibrated(**options), Acceptance(**options), Acceptance(**options)
     for batch, labels in zip(logits.split(700), target.split(700), strict=True):
-        by_batch.update(gather(batch, labels, extras=["log_odds"]))
+        by_batch.update(sample_stats(batch, labels, extras=["log_odds"]))
         part = Acceptance(**options)
         part.update(batch, labels)
         merged.merge(part)
     loaded = Acceptance(**options)
     loaded.load_state_dict(saved(whole.state_dict()))
-    for other in (by_batch, merged, loaded, copy.deepcopy(whole), pickle.loads(pickle.dumps(whole)), whole.gathered()):
+    for other in (
+        by_batch,
+        merged,
+        loaded,
+        copy.deepcopy(whole),
+        pickle.loads(pickle.dumps(whole)),
+        whole.all_reduced(),
+    ):
         assert torch.equal(other.counts, whole.counts)
         assert torch.equal(other.accept(logits, 0.1), whole.accept(logits, 0.1))
     assert whole.samples.sum() == 3000
@@ -154,7 +161,7 @@ def test_samples_that_do_not_count_and_rows_that_cannot():
     logits, target = samples(600)
     counted = torch.arange(600) % 3 > 0
     one, other = Acceptance(), Acceptance()
-    one.update(gather(logits, torch.where(counted, target, -1), extras=["log_odds"], ignore_index=-1))
+    one.update(sample_stats(logits, torch.where(counted, target, -1), extras=["log_odds"], ignore_index=-1))
     other.update(logits[counted], target[counted])
     assert torch.equal(one.counts, other.counts)
     logits[5, 2], target[7] = math.nan, -100
@@ -196,7 +203,10 @@ def test_it_says_what_would_do_if_nothing_can_be_accepted():
 LOGITS, TARGET = samples(100)
 BAD = [
     (lambda: Acceptance().update(LOGITS), "expected targets, which say which predictions are right, got none"),
-    (lambda: Acceptance().update(gather(LOGITS, extras=["log_odds"])), "expected evidence that was gathered with targ"),
+    (
+        lambda: Acceptance().update(sample_stats(LOGITS, extras=["log_odds"])),
+        "expected statistics that was gathered with targ",
+    ),
     (lambda: Acceptance().calibrate(LOGITS, TARGET[:50]), r"expected target of shape \(100,\)"),
     (lambda: Acceptance("confidence"), "expected groups as None or 'prediction', got 'confidence'"),
     (lambda: calibrated().accept(LOGITS, max_error=0), r"expected max_error in \(0, 1\), got 0"),

@@ -13,7 +13,7 @@ from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
 from tests.nn.models import saved
 from torch_boc import ConformalTest, DriftMonitor
-from torch_boc.functional import adjusted_p_values, compute_scores, gather
+from torch_boc.functional import adjusted_p_values, compute_scores, sample_stats
 from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.registry import unsaturated_scores
 
@@ -90,7 +90,7 @@ def test_flags_are_scores_below_the_threshold(options):
         threshold, flags = test.threshold(0.1, **how), test.flag(z, 0.1, **how)
         name, sign = test.scoring.name, sign_of(test)
         score = sign * compute_scores(z / test.scoring.temperature, [name])[name]
-        group = test.place(z).group
+        group = test.bin_scores(z).group
         limit = threshold.score if group is None else threshold.score[group]
         # The places are those of float32, and so is what is compared.
         assert torch.equal(flags, score.float() < limit.float())
@@ -165,7 +165,7 @@ def test_evidence_in_place_of_logits():
     by_logits, by_evidence = (ConformalTest("logit_gap", groups="confidence") for _ in range(2))
     logits, target = held_out(), torch.arange(500) % 5
     logits[7, 1] = math.nan
-    by_evidence.update(gather(logits, target, extras=True, ignore_index=3))
+    by_evidence.update(sample_stats(logits, target, extras=True, ignore_index=3))
     by_logits.update(logits[target != 3])
     assert torch.equal(by_logits.counts, by_evidence.counts)
     assert by_logits.invalid == by_evidence.invalid == 1
@@ -212,7 +212,10 @@ BAD = [
     (lambda: ConformalTest().calibrate(scores=BROKEN[:, 3]), "got 1 other rows"),
     (lambda: ConformalTest("energy").load_state_dict(calibrated().state_dict()), "'energy'.*got.*score='gen'"),
     (lambda: calibrated().merge(calibrated(temperature=2.0)), "a ConformalTest with .*=1.0.*got one with .*=2.0"),
-    (lambda: ConformalTest(temperature=2.0).update(gather(held_out())), r"expected logits for a temperature of 2\.0"),
+    (
+        lambda: ConformalTest(temperature=2.0).update(sample_stats(held_out())),
+        r"expected logits for a temperature of 2\.0",
+    ),
 ]
 
 

@@ -58,10 +58,10 @@ def test_p_values_by_hand():
     p = []
     for row in logits:
         smallest = drift.seeded_uniforms(5, torch.tensor([len(p)]))
-        low, high = growing.test(row[None], smoothed=False), growing.place(row[None])
+        low, high = growing.test(row[None], smoothed=False), growing.bin_scores(row[None])
         if not high.valid:
             continue
-        equal = growing.counts[0, high.place] + 1
+        equal = growing.counts[0, high.bin] + 1
         p.append(low - (1 - smallest) * equal / (growing.samples + 1))
         growing.update(row[None])
     expected = by_hand.update_p_values(torch.cat(p))

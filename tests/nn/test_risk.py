@@ -10,7 +10,7 @@ from benchmarks.guarantees import audit_study
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.nn.models import saved
 from torch_boc import RiskMonitor
-from torch_boc.functional.betting import RATIOS, risk_evidence
+from torch_boc.functional.martingale import RATIOS, risk_evidence
 
 
 def labels(number=900, error=0.03, seed=1):

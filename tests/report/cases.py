@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from torch_boc.report.tables import TABLES, Results, frame
+from torch_boc.report.results import TABLES, Results, frame
 
 NAN = math.nan
 SCORES = {  # AUROC and FPR95
@@ -25,7 +25,7 @@ SCORES = {  # AUROC and FPR95
 OWN = {"mahalanobis": ("detector", 0.8621, 0.7402), "odin": ("column", 0.8410, 0.6712)}
 LEAK = "training samples"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-FITTED = ("temperature", "isotonic", "structured scaling")
+FITTED = ("temperature", "isotonic", "vector scaling")
 BINS = [(i / 15, (i + 1) / 15) for i in range(15)]
 HALF_WIDTHS = {
     ("ood", "versus_msp"): 0.0003,

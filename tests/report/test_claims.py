@@ -11,17 +11,17 @@ from scipy.stats import norm
 from benchmarks.known_truth import made_logits, network
 from benchmarks.studies import null_tables
 from tests.report.cases import make_results
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
+from torch_boc.evaluation.calibration import CalibratedSamples, error_difference
+from torch_boc.evaluation.decisions import choose_held_out, class_tables, screening_tables
+from torch_boc.evaluation.inputs import ProbedSet, probe_set
 from torch_boc.evaluation.intervals import random_numbers
-from torch_boc.evaluation.reliability import Judged, error_difference
-from torch_boc.evaluation.samples import ProbedSet, probe_set
-from torch_boc.evaluation.screening import arrange, class_tables, screening_tables
 from torch_boc.functional import Coins, bag_of_coins
 from torch_boc.functional.summary import calibration_error
-from torch_boc.report.screening import flagged_sentences
-from torch_boc.report.tables import frame
-from torch_boc.report.topics import tell
-from torch_boc.report.words import percent, shown
+from torch_boc.report.results import frame
+from torch_boc.report.review import flagged_sentences
+from torch_boc.report.story import make_narrative
+from torch_boc.report.words import percent, significant_sign
 
 
 def table_of(values, errors):
@@ -38,7 +38,7 @@ def test_shown_is_holm_s_method():
         corrected = np.maximum.accumulate(values[order] * np.arange(7, 0, -1))
         expected = np.zeros(7)
         expected[order[corrected <= 0.05]] = np.sign(table["x"].to_numpy()[order[corrected <= 0.05]])
-        assert shown(table, "x").tolist() == expected.tolist()
+        assert significant_sign(table, "x").tolist() == expected.tolist()
 
 
 def test_numbers_of_numpy_are_rounded_as_those_of_python():
@@ -59,7 +59,7 @@ def test_miscalibrated_classes_are_found_and_hardly_any_run_claims_one_without(c
         coins = Coins(prediction, 1 / sure - 1, *[torch.zeros_like(sure)] * 3)
         data = LogitSet(torch.zeros(len(sure), 100), torch.where(right, prediction, (prediction + 1) % 100))
         table = class_tables(ProbedSet(data, coins, {}, right), None)["classes"]
-        shown_classes = table["prediction"][shown(table, "excess") != 0].tolist()
+        shown_classes = table["prediction"][significant_sign(table, "excess") != 0].tolist()
         found += 0 in shown_classes
         false += shown_classes not in ([], [0])
     assert found >= 20
@@ -71,7 +71,7 @@ def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():
     results, numbers, said = make_results(), random_numbers(0, "null"), {"adds to": 0, "detects": 0}
     for _ in range(60):
         tables = null_tables(150, numbers, results.gaps, replicates=100)
-        text = " ".join(tell(dataclasses.replace(results, **tables)).verdict)
+        text = " ".join(make_narrative(dataclasses.replace(results, **tables)).verdict)
         said = {words: count + (words in text) for words, count in said.items()}
     assert said["adds to"] <= 7
     assert said["detects"] <= 7
@@ -82,7 +82,7 @@ def test_of_a_set_like_the_test_set_hardly_any_run_claims_power():
     results, numbers, blind = make_results(), random_numbers(0, "power"), 0
     for _ in range(60):
         drawn = [LogitSet(made_logits(n, numbers, evenness=1.0), None, name=str(n)) for n in (400, 2000, 100)]
-        arranged = arrange(drawn[0], {"val": drawn[2]}, seed=0)
+        arranged = choose_held_out(drawn[0], {"val": drawn[2]}, seed=0)
         rows = screening_tables([probe_set(x) for x in drawn[:2]], arranged)["screening"]
         said = flagged_sentences(dataclasses.replace(results, screening=frame("screening", rows)))
         blind += "“2000” is not shown to be flagged more often than ID samples" in said[0]
@@ -106,7 +106,7 @@ def test_differences_of_two_methods_hold_the_true_one(lost):
         logits, target = population.draw(400, numbers)
         coins = bag_of_coins(logits)
         said = confidences(coins)
-        judged = [Judged(said[x], coins.prediction == target, target[:0]) for x in (other, "confidence")]
+        judged = [CalibratedSamples(said[x], coins.prediction == target, target[:0]) for x in (other, "confidence")]
         value, low, high = error_difference(*judged, 15, 100, numbers)
         assert value == pytest.approx(calibration_error(*judged[0][:2]) - calibration_error(*judged[1][:2]))
         hits += low <= truth[0] - truth[1] <= high

@@ -9,12 +9,12 @@ from urllib.parse import unquote
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
+from torch_boc.report.calibration import EASIER
 from torch_boc.report.comparison import Comparison, cards
-from torch_boc.report.confidence import EASIER
-from torch_boc.report.document import html_text
-from torch_boc.report.parts import Cell
+from torch_boc.report.elements import Cell
+from torch_boc.report.render import html_text
 from torch_boc.report.report import Report
-from torch_boc.report.tables import frame
+from torch_boc.report.results import frame
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_names_that_look_the_same_are_refused():
 @pytest.mark.parametrize("blocked", ["index.html", "b/report.md", "b/roc.svg"])
 def test_what_cannot_be_written_is_known_before_anything_is_drawn(tmp_path, monkeypatch, blocked):
     (tmp_path / blocked).mkdir(parents=True)
-    monkeypatch.setattr("torch_boc.report.report.tell", lambda results: pytest.fail("drawn"))
+    monkeypatch.setattr("torch_boc.report.report.make_narrative", lambda results: pytest.fail("drawn"))
     with pytest.raises(IsADirectoryError, match=blocked):
         Comparison({name: Report(make_results()) for name in "ab"}).save(tmp_path)
     assert not (tmp_path / "a").exists()

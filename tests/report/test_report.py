@@ -11,11 +11,11 @@ import torch
 
 from tests.golden import assert_golden
 from tests.report.cases import LEAK, NAN, Outline, make_results
+from torch_boc.report.chart import COLOURS, Chart, ticks
 from torch_boc.report.comparison import Comparison
-from torch_boc.report.document import TEMPLATES
+from torch_boc.report.render import TEMPLATES
 from torch_boc.report.report import FIGURES, FILES, Report, read_report, strict
-from torch_boc.report.svg import COLOURS, Chart, ticks
-from torch_boc.report.tables import TABLES, frame
+from torch_boc.report.results import TABLES, frame
 
 EVIL = "' onload='x\" {{ 7 + 7 }} <b>x</b>|*y*"
 MANY = ("svhn", "cifar100", EVIL, "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")
@@ -79,11 +79,7 @@ def test_json_is_strict_and_gives_the_tables_back(report, tmp_path):
     content = json.loads(text, parse_constant=refuse)
     assert content["verdict"] == report.verdict
     assert report.verdict[0] in text  # no escapes for letters of other languages
-    assert (
-        content["finding"]
-        == report.story.finding
-        == "Overconfident: ECE 5.3 %; structured scaling improves it to 1.1 %"
-    )
+    assert content["finding"] == report.story.finding == "Overconfident: ECE 5.3 %; vector scaling improves it to 1.1 %"
     assert content["settings"] == {**report.results.settings}
     for written in (report, Report(make_results((), (), targets=False))):
         written.to_json(tmp_path / "report.json")
@@ -127,7 +123,7 @@ def test_figures_are_svg_that_tell_their_numbers(splits, ood):
         assert ElementTree.fromstring(figure).get("aria-label")
         assert re.search(r"\d+\.\d+,\d+\.\d+", figure)
         assert not re.search(r"\bnan\b", figure)
-    rows = results.reliability.query("samples >= 10 and method in ['MSP', 'structured scaling', 'BoC']")
+    rows = results.reliability.query("samples >= 10 and method in ['MSP', 'vector scaling', 'BoC']")
     assert figures["reliability"].count("<title>") == len(rows)
     filled = results.coherence.query("samples > 0").groupby("set", sort=False).size()
     assert figures["coherence"].count("<title>") == filled[: len(COLOURS)].sum()
@@ -135,15 +131,15 @@ def test_figures_are_svg_that_tell_their_numbers(splits, ood):
 
 def test_points_are_where_they_belong():
     chart = Chart("x", "y", (0, 10), (0, 5), height=246)
-    assert chart.place(0, 0) == (52, 200)
-    assert chart.place(10, 5) == (452, 0)
-    assert chart.place(99, -1) == (452, 200)  # beyond the ends
+    assert chart.position(0, 0) == (52, 200)
+    assert chart.position(10, 5) == (452, 0)
+    assert chart.position(99, -1) == (452, 200)  # beyond the ends
     assert all(low <= x <= high for low, high in ((0.2, 1.0), (-3.0, 4.0), (0.0, 1e-9)) for x in ticks(low, high))
 
 
 def test_short_forms(report):
     lines = repr(report).split("\n")
-    assert lines[0] == "Report: Overconfident: ECE 5.3 %; structured scaling improves it to 1.1 %"
+    assert lines[0] == "Report: Overconfident: ECE 5.3 %; vector scaling improves it to 1.1 %"
     assert lines[1].startswith("test 10,000, svhn 26,032, held out 5,000, training samples 5,000 · accuracy 91.7 %")
     assert lines[2:] == [f"- {sentence}" for sentence in report.verdict]
     fragment = Outline(report._repr_html_())

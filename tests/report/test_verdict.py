@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tests.report.cases import LEAK, NAN, compared, make_results
-from torch_boc.report.topics import tell
+from torch_boc.report.story import make_narrative
 
 HELD_OUT, THREE = ("held out",), ("a", "b", "c")
 
@@ -58,8 +58,8 @@ UPRIGHT = "score != 'structural_score'"
 UNSURE = ("ood", "score == 'dominance'", {"versus_msp_low": NAN, "versus_msp_high": NAN})
 WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
 SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
-EXACT = ("calibration", "split == 'held out' and method == 'structured scaling'", {"ece_low": 0.0})
-NO_STRUCTURED = ("calibration", "method == 'structured scaling'", {"ece": 0.06})
+EXACT = ("calibration", "split == 'held out' and method == 'vector scaling'", {"ece_low": 0.0})
+NO_STRUCTURED = ("calibration", "method == 'vector scaling'", {"ece": 0.06})
 NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
 NOTHING = ("acceptance", "error == 0.01", {"accepted": 0.0, "wrong": NAN, "threshold": math.inf})
 TOO_FEW = ("acceptance", "error == 0.01", {"held_out_samples": 200})
@@ -90,8 +90,8 @@ CASES = [
     (((),), [], "No calibrator was fitted on held-out samples.", "training data"),
     (((),), [calibrated("BoC", 0.01)], "No calibrator was fitted on held-out samples.", "ominance q̄ (BoC)"),
     ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.0093)], "Isotonic fitted on “held out” improves it: ECE", ""),
-    ((HELD_OUT,), [], "Structured scaling fitted on “held out” improves it: ECE 1.1 %", "corrects"),
-    ((HELD_OUT,), [EXACT], "Structured scaling fitted on “held out” corrects it: ECE 1.1 %", "improves"),
+    ((HELD_OUT,), [], "Vector scaling fitted on “held out” improves it: ECE 1.1 %", "corrects"),
+    ((HELD_OUT,), [EXACT], "Vector scaling fitted on “held out” corrects it: ECE 1.1 %", "improves"),
     (((LEAK,),), [ALL_WORSE, calibrated("isotonic", 0.0093)], "No calibrator was fitted on held-out samples",
      "improves"),
     ((HELD_OUT,), [HARDER], "10.0 % there and 91.7 % on the test set (p = 1.0e−90). The split is harder than",
@@ -180,7 +180,7 @@ def told(arguments, changes):
     results = make_results(*arguments)
     for table, where, values in changes:
         results = changed(results, table, where, **values)
-    return tell(results)
+    return make_narrative(results)
 
 
 @pytest.mark.parametrize(("arguments", "changes", "said", "unsaid"), CASES)
@@ -202,10 +202,10 @@ def test_sentences_of_the_paper_are_in_its_fold(arguments, changes, said, unsaid
 @pytest.mark.parametrize(
     ("arguments", "changes", "finding", "tile", "first"),
     [
-        ((HELD_OUT,), [], "Overconfident: ECE 5.3 %; structured scaling improves it to 1.1 %", "69.8 %",
-         "Calibrate with s"),
-        ((HELD_OUT,), [EXACT], "Overconfident: ECE 5.3 %; structured scaling corrects it", "69.8 %",
-         "Calibrate with str"),
+        ((HELD_OUT,), [], "Overconfident: ECE 5.3 %; vector scaling improves it to 1.1 %", "69.8 %",
+         "Calibrate with v"),
+        ((HELD_OUT,), [EXACT], "Overconfident: ECE 5.3 %; vector scaling corrects it", "69.8 %",
+         "Calibrate with vec"),
         ((HELD_OUT,), [NO_STRUCTURED], "Overconfident: ECE 5.3 %; isotonic", "69.8 %",
          "Calibrate with isotonic fitted"),
         ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "No miscalibration detected with 10,000", "69.8 %",
@@ -231,8 +231,8 @@ def test_finding_tile_and_first_action(arguments, changes, finding, tile, first)
     assert [value for value, what, _ in story.numbers if what.startswith("accepted")] == (
         [] if tile is None else [tile]
     )
-    if "structured scaling" in story.finding:  # what is advised is drawn
-        assert "structured scaling, held out: ECE" in story.figures["reliability"]
+    if "vector scaling" in story.finding:  # what is advised is drawn
+        assert "vector scaling, held out: ECE" in story.figures["reliability"]
 
 
 def test_what_is_screened_with_the_numbers_of_a_report():
@@ -248,6 +248,6 @@ def test_without_numbers_of_screening():
     empty = {
         name: getattr(results, name).iloc[:0] for name in ("screening", "thresholds", "stream", "delays", "review")
     }
-    bare = tell(dataclasses.replace(results, **empty))
+    bare = make_narrative(dataclasses.replace(results, **empty))
     assert "stream" not in bare.figures
     assert not any("flag" in sentence for sentence in bare.verdict)

@@ -9,9 +9,9 @@ import torch
 from tests.dispatch import MemoryMeter
 from tests.transformers.cases import byte_model, byte_tokenizer, forward, prose
 from torch_boc.functional import bag_of_coins, boc_summary
-from torch_boc.transformers import evaluate_text, score_tokens, scoring
+from torch_boc.transformers import evaluate_text, score_tokens, teacher_forcing
 from torch_boc.transformers.perplexity import first_tokens
-from torch_boc.transformers.scoring import token_windows
+from torch_boc.transformers.teacher_forcing import token_windows
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_perplexity_is_that_of_the_loss_of_transformers(model, monkeypatch):
 @pytest.mark.parametrize("bos", [False, True])
 def test_long_texts_are_read_in_windows(model, monkeypatch, bos):
     """Each of which begins with the first token."""
-    monkeypatch.setattr(scoring, "MOST_LOGITS", 11 * model.config.vocab_size)
+    monkeypatch.setattr(teacher_forcing, "MOST_LOGITS", 11 * model.config.vocab_size)
     text = prose(400)
     ids = TOKENIZER(text)["input_ids"]
     windows = token_windows([ids], 64, 32, [0] if bos else [])
@@ -105,7 +105,7 @@ def peak(texts, vocabulary=1000):
 
 def test_peak_memory(monkeypatch):
     """It grows neither with the length of a text nor, beyond a slice, with the vocabulary."""
-    monkeypatch.setattr(scoring, "MOST_LOGITS", 2**16)
+    monkeypatch.setattr(teacher_forcing, "MOST_LOGITS", 2**16)
     short, long = (peak([iter([prose(50)] * times)]) for times in (6, 40))
     assert long <= 1.02 * short
     few, many = (peak(prose(100), vocabulary) for vocabulary in (4096, 32_768))

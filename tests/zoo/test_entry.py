@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.recipes.entries import save_entry
 from torch_boc import zoo
-from torch_boc.data.sets import LogitSet
+from torch_boc.data.logit_set import LogitSet
 from torch_boc.functional import auroc, boc_summary, scores
 from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.zoo.entry import is_training, read_entry

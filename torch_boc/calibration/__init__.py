@@ -1,9 +1,9 @@
 """Calibrators: `fit` takes held-out logits and targets, and `calibrate` takes the logits of other samples."""
 
 from .base import Calibrated, Calibrator
-from .leaks import LeakTest, LeakWarning, Overlap, OverlapWarning, leak_test, overlap_test
+from .matrix import MatrixScaling
 from .plain import DominanceConfidence, IsotonicCalibration, Uncalibrated
-from .structured import StructuredScaling
+from .split_checks import LeakTest, LeakWarning, Overlap, OverlapWarning, leak_test, overlap_test
 from .temperature import TemperatureScaling
 from .vector import VectorScaling
 
@@ -14,9 +14,9 @@ __all__ = [
     "IsotonicCalibration",
     "LeakTest",
     "LeakWarning",
+    "MatrixScaling",
     "Overlap",
     "OverlapWarning",
-    "StructuredScaling",
     "TemperatureScaling",
     "Uncalibrated",
     "VectorScaling",
@@ -29,7 +29,7 @@ CALIBRATORS: tuple[type[Calibrator], ...] = (
     Uncalibrated,
     TemperatureScaling,
     IsotonicCalibration,
+    MatrixScaling,
     VectorScaling,
-    StructuredScaling,
     DominanceConfidence,
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.coins import Coins
 from ..core.tally import is_class
 from ..functional.checks import are_probabilities, check_logits, check_target
-from ..functional.evidence import gather
+from ..functional.per_sample import sample_stats
 
 
 class Calibrated(NamedTuple):
@@ -135,4 +135,4 @@ def draw_samples(logits: Tensor, target: Tensor, most: int) -> tuple[Tensor, Ten
 
 def coins_of(logits: Tensor) -> Coins:
     """The coins of each row in float64, in which a confidence of 1 - 1e-12 is not 1."""
-    return gather(logits.detach()).coins
+    return sample_stats(logits.detach()).coins

@@ -9,8 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from ..core.blocks import blockwise
-from ..core.precision import accumulator, moves_only, widen
+from ..core.chunking import map_chunks
+from ..core.dtypes import accumulation_dtype, to_wide, without_dtype_change
 from .base import Calibrated, Calibrator, coins_of
 
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -58,7 +58,7 @@ class TemperatureScaling(nn.Module, Calibrator):
     def forward(self, logits: Tensor) -> Tensor:
         """Logits of any shape divided by T. float16 and bfloat16 become float32, so that no quotient overflows."""
         self._check_fitted()
-        dtype = accumulator(logits.dtype)
+        dtype = accumulation_dtype(logits.dtype)
         return logits.to(dtype) / self.log_temperature.exp().to(dtype)
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
@@ -83,7 +83,7 @@ class TemperatureScaling(nn.Module, Calibrator):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype: float16 has only three digits."""
-        super()._apply(moves_only(fn), recurse)
+        super()._apply(without_dtype_change(fn), recurse)
         return self
 
 
@@ -95,7 +95,7 @@ class _Likelihood:
     """
 
     def __init__(self, logits: Tensor, target: Tensor) -> None:
-        own = widen(logits.gather(1, target.unsqueeze(1)))
+        own = to_wide(logits.gather(1, target.unsqueeze(1)))
         hopeless = int(own.isinf().sum())
         if hopeless == len(own):
             raise ValueError("expected targets with finite logits, got -inf for the target of every sample")
@@ -103,18 +103,18 @@ class _Likelihood:
             message = f"temperature: {hopeless} of {len(own)} samples are left out: their target's logit is -inf"
             warnings.warn(message, stacklevel=4)
             logits, own = logits[own.squeeze(1).isfinite()], own[own.isfinite()].unsqueeze(1)
-        self.logits, self.top = logits, widen(logits.amax(1, keepdim=True))
+        self.logits, self.top = logits, to_wide(logits.amax(1, keepdim=True))
         self.distance = self.top - own
 
     def __call__(self, log_temperature: float) -> float:
         inverse = math.exp(-log_temperature)
-        (slopes,) = blockwise(partial(_slope, inverse=inverse), self.logits, self.top, self.distance)
+        (slopes,) = map_chunks(partial(_slope, inverse=inverse), self.logits, self.top, self.distance)
         return -inverse * slopes.mean().item() + log_temperature / len(self.distance)
 
 
 def _slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tuple[Tensor]:
     """For each row, the slope of the negative log-likelihood at 1/T = `inverse`, with respect to 1/T."""
-    below = widen(logits).sub(top).clamp_min_(-1e30)  # a finite number instead of -inf
+    below = to_wide(logits).sub(top).clamp_min_(-1e30)  # a finite number instead of -inf
     # At least -700, because exp is slow on the CPU if it underflows.
     weight = below.mul(inverse).clamp_min_(-700.0).exp_()
     total = weight.sum(1, keepdim=True)

@@ -1,166 +1,71 @@
-"""Vector scaling, which others call matrix scaling: multinomial logistic regression on the logits.
-
-Its penalty is that of scikit-learn. Large problems are computed in float32.
-"""
+"""Vector scaling: temperature scaling, and then a weight and a bias for each class, which stay near 1 and 0."""
 
 import math
-import time
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._optional import require
-from ..core.precision import accumulator, widen
+from ..core.dtypes import to_wide
 from .base import Calibrated, Calibrator, coins_of, draw_samples
+from .temperature import TemperatureScaling
 
-MAX_ITERATIONS = 2000
-# The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
-# decides where the search ends, and this changes the calibration error by 0.0004. Products in float32 allow no less.
-TOLERANCE, LARGE_TOLERANCE = 1e-6, 1e-5
-# A step of the search takes samples * weights products. This many take a second on one core, and there may be hundreds
-# of steps.
-SLOW = 2 * 10**10
-# With this many products in a step or more, they are in float32, which takes half the time; sums are always in float64.
-MANY = 10**8
-# The largest number of points that a line search tries, as in scikit-learn.
-LINE_SEARCH = 50
-SECONDS_BETWEEN_WORDS = 1.0
+# The penalty has the weight of so many samples, or of one for each class if these are more. On six networks with 4 to
+# 150 classes and 200 held-out samples, a tenth of it loses up to 0.025 of log loss, and this loses 0.003.
+PENALTY = 100
+MOST_NUMBERS = 2**24  # of a fit: 128 MiB in float64, several times
+STEPS, TOLERANCE = 200, 1e-8
+LOWEST = -1e4  # instead of -inf; its exponential is 0
 
 
 class VectorScaling(Calibrator):
-    """Multinomial logistic regression of the targets on the logits, with scikit-learn's penalty, as in the paper.
+    """Matrix scaling (Guo et al., 2017) after temperature scaling, with a penalty that lets few samples change little.
 
-    The name is that of the paper. Others call this method matrix scaling, because it has a full matrix of weights and a
-    bias. What they call vector scaling (Guo et al., 2017) has one weight for each class, which is a diagonal matrix.
+    With p the probabilities at the fitted temperature, the calibrated logits are (1 + v) log p + b. The weights v and
+    the biases b minimise, over the n samples of the fit,
 
-    It finds the same weights as scikit-learn's `LogisticRegression(C=strength)`, if that one has enough iterations.
-    Here the logits are centred, and they and the penalty are scaled by one factor, so that the search converges faster.
-    The calibrated logits are the decision function, in float64; its products are in float32, unless the logits are
-    float64. The C^2 weights need many samples: 5,000 are too few for a hundred classes, and a warning says so; there
-    `StructuredScaling` is better. They also need time: there are
-    ten to some hundred steps, and each takes samples * C^2 products. A warning says if a fit will take minutes.
+        mean -log softmax((1 + v) log p + b)[target]  +  max(C, 100) / n * (|v|^2 + |b|^2)
 
-    If a class has no sample among the n samples of the fit, its odds against all classes with samples are 1 to n + 1.
-    This is Laplace's rule, 1 / (n + 2): the likelihood of such a target is small but not 0. A logit of -inf is replaced
-    by the smallest finite logit of the calibration split.
+    So it cures what differs between classes, which a temperature cannot, and with few samples it is nearly temperature
+    scaling. Predictions can change. A sample whose target has a logit of -inf is left out of the fit.
 
-    Calibrate `Acceptance` and `ConformalTest` with other samples than those of the fit, which void their guarantees.
-
-    Args:
-        strength: the weight of the samples against the penalty, scikit-learn's C.
-        max_samples: if the calibration split is larger, this many samples are drawn at random, with a fixed seed.
-
-    Attributes:
-        progress: if it is set, it is called once a second with a few words about how far the fit is.
+    >>> logits, target = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).repeat(500, 1), torch.tensor([0, 0, 0, 1]).repeat(250)
+    >>> VectorScaling().fit(logits, target).calibrate(logits[:2]).confidence  # class 1 is right half of the time
+    tensor([0.9060, 0.5316], dtype=torch.float64)
     """
 
     name = "vector scaling"
 
-    def __init__(self, *, strength: float = 1.0, max_samples: int = 100_000) -> None:
-        if not strength > 0:
-            raise ValueError(f"expected strength above 0, got {strength}")
-        if max_samples < 2:
-            raise ValueError(f"expected max_samples of at least 2, got {max_samples}")
-        self.strength, self.max_samples, self._samples, self._lowest = strength, max_samples, 0, 0.0
-        self._classes = self._weight = self._bias = self._mean = torch.zeros(0)
+    def __init__(self) -> None:
+        self._temperature, self._weights = 1.0, torch.zeros(2, 0)
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
-        logits, target = draw_samples(logits, target, self.max_samples)
-        size, weights = f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples", logits.shape[1] ** 2
-        if weights > len(logits):
-            words = (
-                f"{size} for {weights:,} weights: predictions may become worse; structured scaling needs fewer samples"
-            )
-            warnings.warn(words, stacklevel=3)
-        if len(logits) * weights > SLOW:
-            warnings.warn(f"{size} may take many minutes; fewer samples take less time", stacklevel=3)
-        classes, place = target.cpu().unique(return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"{self.name}: expected targets of at least 2 classes, got only class {int(classes)} in {len(target)} "
-                "samples; if the data are sorted by class, shuffle them before they are split"
-            )
-        lowest = logits[logits.isfinite()].min().item()
-        rows = _finite(logits, lowest).cpu().double()
-        mean = rows.mean(0)
-        rows -= mean
-        spread = max(float(rows.square().mean().sqrt()), 1e-9)
-        fit, steps = fit_softmax(rows.div_(spread), place, self.strength * spread**2, self.progress)
-        if steps >= MAX_ITERATIONS:
-            words = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
-            warnings.warn(words, stacklevel=3)
-        self._samples, self._lowest, self._mean = len(rows), lowest, mean
-        self._classes, self._weight, self._bias = classes, fit[:, :-1] / spread, fit[:, -1]
+        classes = logits.shape[1]
+        logits, target = draw_samples(logits, target, max(2, MOST_NUMBERS // classes))
+        first = TemperatureScaling()
+        first._fit(logits, target)
+        self._temperature = math.exp(first.log_temperature)
+        possible = logits.gather(1, target.unsqueeze(1)).isfinite().squeeze(1)
+        rows, own = self._log_probabilities(logits[possible]).cpu().double(), target[possible].unsqueeze(1).cpu()
+        penalty, weights = max(classes, PENALTY) / len(rows), torch.zeros(2, classes, dtype=torch.float64)
+
+        def loss_and_slope() -> float:
+            scores = torch.addcmul(weights[1] + rows, rows, weights[0]).log_softmax(1)
+            loss = penalty * weights.square().sum() - scores.gather(1, own).mean()
+            excess = scores.exp_().scatter_add_(1, own, rows.new_full(own.shape, -1.0))
+            weights.grad = torch.stack([(excess * rows).mean(0), excess.mean(0)]) + 2 * penalty * weights
+            return float(loss)
+
+        how: dict[str, Any] = {"max_iter": STEPS, "tolerance_grad": TOLERANCE, "tolerance_change": 0.0}
+        torch.optim.LBFGS([weights], line_search_fn="strong_wolfe", **how).step(loss_and_slope)
+        self._weights = weights.detach()
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
-        rows = _finite(logits, self._lowest)
-        rows = (rows - self._mean.to(rows)).to(accumulator(logits.dtype))
-        seen = widen(torch.addmm(self._bias.to(rows), rows, self._weight.T.to(rows)))
-        scaled = seen
-        if seen.shape[1] < logits.shape[1]:
-            unseen = seen.logsumexp(1, keepdim=True) - math.log(self._samples + 1)
-            scaled = unseen.repeat(1, logits.shape[1]).index_copy_(1, self._classes.to(rows.device), seen)
+        rows = self._log_probabilities(logits)
+        weight, bias = self._weights.to(rows)
+        scaled = torch.addcmul(bias + rows, rows, weight)
         coins = coins_of(scaled)
         return Calibrated(coins.prediction, coins.confidence, scaled)
 
-
-def _finite(logits: Tensor, lowest: float) -> Tensor:
-    return widen(logits).nan_to_num(neginf=lowest)
-
-
-def fit_softmax(
-    features: Tensor, target: Tensor, strength: float, progress: Callable[[str], object] | None
-) -> tuple[Tensor, int]:
-    """The weights W and bias b that minimise, over N samples x with targets y among K classes,
-
-        mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
-
-    This is what scikit-learn's `LogisticRegression(C=strength)` minimises, with the same method (L-BFGS) and the same
-    meaning of the tolerance. For two classes, scikit-learn has one column of weights, which is the difference of the
-    two columns here, and its penalty is on that column.
-
-    Args:
-        features: (N, C) in float64.
-        target: (N,) in [0, K). Every class occurs.
-        strength: the weight of the samples against the penalty.
-        progress: called once a second with a few words about how far the search is.
-
-    Returns:
-        The weights (K, C) with the bias as a last column, in float64, and the number of steps of the search.
-    """
-    minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
-    samples, count = len(features), int(target.max()) + 1
-    large = features.numel() * count >= MANY
-    x, own = features.float() if large else features, target.unsqueeze(1)
-    penalty = 1 / ((strength / 2 if count == 2 else strength) * samples)
-    steepest, steps, said = math.inf, 0, time.monotonic()
-
-    def objective(row: Any) -> tuple[float, Any]:
-        """The function that is minimised, and its slope. Weights and bias are given in one row."""
-        nonlocal steepest
-        weights = torch.from_numpy(row).view(count, -1)
-        weight, bias = weights[:, :-1], weights[:, -1]
-        scores = torch.addmm(bias.to(x), x, weight.T.to(x))
-        total = scores.logsumexp(1, keepdim=True)
-        loss = (total - scores.gather(1, own)).sum(dtype=torch.float64) / samples
-        chance = scores.sub_(total).exp_().scatter_add_(1, own, total.new_full((samples, 1), -1.0))
-        slope = torch.cat([(chance.T @ x).double(), chance.sum(0, dtype=torch.float64).unsqueeze(1)], 1) / samples
-        slope[:, :-1].add_(weight, alpha=penalty)
-        steepest = float(slope.abs().max())
-        return float(loss + penalty / 2 * weight.square().sum()), slope.view(-1).numpy()
-
-    def tell(row: Any) -> None:
-        nonlocal steps, said
-        steps += 1
-        if progress is not None and time.monotonic() - said >= SECONDS_BETWEEN_WORDS:
-            said = time.monotonic()
-            progress(f"step {steps} of at most {MAX_ITERATIONS:,}, slope {steepest:.0e}")
-
-    options = {"maxiter": MAX_ITERATIONS, "maxls": LINE_SEARCH, "ftol": 64 * 2.0**-52}
-    options["gtol"] = LARGE_TOLERANCE if large else TOLERANCE
-    start = torch.zeros(count * (features.shape[1] + 1), dtype=torch.float64).numpy()
-    found = minimize(objective, start, method="L-BFGS-B", jac=True, options=options, callback=tell)
-    return torch.from_numpy(found.x).view(count, -1), int(found.nit)
+    def _log_probabilities(self, logits: Tensor) -> Tensor:
+        return (to_wide(logits) / self._temperature).log_softmax(1).clamp_min(LOWEST)

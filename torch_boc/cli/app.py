@@ -14,7 +14,7 @@ from . import options as o
 from .doctor import doctor
 from .language_model import text, trace
 from .monitor import ALARM, monitor
-from .output import say
+from .output import print_error
 from .probe import probe
 from .report import GATE, compare, demo, report
 from .screen import screen
@@ -49,7 +49,7 @@ def run_command(args: Sequence[str]) -> int:
         except Exception as error:
             code = _explain(error)
         if code == INTERRUPTED:
-            say("interrupted")
+            print_error("interrupted")
     return code or 0
 
 
@@ -88,17 +88,17 @@ def _explain(error: Exception) -> int:
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         more = f" (see {context.command_path} --help)" if context is not None else ""
-        say(f"error: {error.format_message().rstrip('.')}{more}")
+        print_error(f"error: {error.format_message().rstrip('.')}{more}")
     elif is_memory_error(error):
         said = str(error)
-        say(f"error: {said if 'too little memory' in said else f'too little memory: {said}'.rstrip(': ')}")
+        print_error(f"error: {said if 'too little memory' in said else f'too little memory: {said}'.rstrip(': ')}")
         return TOO_LITTLE_MEMORY
     elif isinstance(error, ValueError | OSError | ImportError):
-        say(f"error: {error}")
+        print_error(f"error: {error}")
     else:
         raise error
     return FAILED
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    say(f"warning: {message}")
+    print_error(f"warning: {message}")

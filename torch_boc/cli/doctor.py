@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from . import options as o
-from .output import Terminal, print_json, show_pairs, working
+from .output import Terminal, print_json, show_pairs, spinner
 
 UNHEALTHY = 1
 SHAPE, TIME = "{rows} × {classes} on {device}", "{ratio:.2f}  ({coins_us:,.0f} µs over {softmax_us:,.0f} µs)"
@@ -22,7 +22,7 @@ def doctor(json: o.Json = False) -> None:
         torch-boc doctor
         torch-boc doctor --json > doctor.json
     """
-    with working("trying and timing"):
+    with spinner("trying and timing"):
         logging.disable(logging.WARNING)  # torch logs that it sees no CUDA runtime
         try:
             from ..functional.diagnosis import diagnose

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from ..data.atomic import printable
 from ..data.files import LogitReader
-from ..data.sets import ColumnSet, LogitSet
-from ..evaluation.samples import warn_of_gaps
+from ..data.logit_set import ColumnSet, LogitSet
+from ..evaluation.inputs import warn_if_incomplete
 
 
 class Files(NamedTuple):
@@ -38,7 +38,7 @@ class Files(NamedTuple):
 
     def read(self, value: str, *, targets: bool = True) -> LogitSet | ColumnSet:
         """The set in [NAME=]PATH."""
-        warn_of_gaps(split_name(value)[1])
+        warn_if_incomplete(split_name(value)[1])
         return self.open(value, targets=targets).read(self.max_rows, self.seed)
 
     def read_named(self, option: str, values: Sequence[str] | None, **how: Any) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from .._optional import quiet_transformers, require
 from ..data.atomic import check_file, check_parquet, is_memory_error, printable, replacing
 from . import options as o
-from .output import Terminal, list_files, print_json, show_table, working
+from .output import Terminal, list_files, print_json, show_table, spinner
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 PIECE = 2**16  # the characters of a text that are read at once
@@ -46,7 +46,7 @@ def text(
     """
     if out is not None:
         check_file(out)
-    with working(f"loading {model}") as tell:
+    with spinner(f"loading {model}") as tell:
         from ..transformers import evaluate_text
 
         network, tokenizer = load_model(model)
@@ -113,10 +113,10 @@ def trace(
     check_file(out)
     if table is not None:
         check_parquet(table)
-    with working(f"loading {model}") as tell:
+    with spinner(f"loading {model}") as tell:
         from ..language.trace_page import headline
         from ..transformers import BoCGeneration
-        from ..transformers.scoring import causal_model, stated_context
+        from ..transformers.teacher_forcing import causal_model, stated_context
 
         network, tokenizer = load_model(model)
         if chat:

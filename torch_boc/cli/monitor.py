@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from . import options as o
-from .output import working
+from .output import spinner
 
 ALARM = 4
 
@@ -53,25 +53,25 @@ def monitor(
         torch-boc monitor --calibration val.npz --until-alarm < logits.csv
         torch-boc monitor --calibration val.npz --run-length 100000 < logits.csv
     """
-    from ..inference.part_files import one_writer
-    from .conformal import ready_test
+    from ..inference.resume import exclusive_lock
+    from .calibrated_test import calibrated_test
     from .inputs import Files
     from .stream import Stream
 
-    with one_writer(Path(state)) if state is not None and os.name == "posix" else nullcontext():
-        with working("reading") as tell:
+    with exclusive_lock(Path(state)) if state is not None and os.name == "posix" else nullcontext():
+        with spinner("reading") as tell:
             files = Files(probabilities, classes, tell)
             how: dict[str, Any] = {"score": score, "temperature": temperature, "groups": groups}
             how |= {"calibration": calibration, "kept": kept}
             known = state is not None and Path(state).exists()
-            ready = None if known and {*how.values()} == {None} else ready_test(files, **how)
+            ready = None if known and {*how.values()} == {None} else calibrated_test(files, **how)
         stream = Stream(files._replace(tell=lambda message: None), state, every, until_alarm, json)
         stream.begin(ready, alpha=alpha, run_length=run_length)
         told = False
         for path in paths or ["-"]:
             if not stream.ended:
-                told = stream.take(path)
+                told = stream.add_file(path)
         if json or not told:
-            stream.say("end", stream.now())
+            stream.emit("end", stream.now())
     if bool(stream.monitor.alarm):
         raise typer.Exit(ALARM)

@@ -56,7 +56,7 @@ class Terminal(Console):
         return super().render_str(spell(lines, self.encoding), **options)
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """Print one line on stderr; it does not disturb a spinner."""
     line = printable(" ".join(message.splitlines()))
     sys.stderr.write(spell(f"torch-boc: {line}\n", (getattr(sys.stderr, "encoding", None) or "utf-8").lower()))
@@ -71,7 +71,7 @@ def print_json(content: Mapping[str, Any], **options: Any) -> None:
 
 
 @contextmanager
-def working(begin: str) -> Iterator[Callable[[str], None]]:
+def spinner(begin: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr with a text, which can be changed; nothing if stderr is not a terminal."""
     console = Terminal(stderr=True)
     spinner = "dots" if console.encoding.startswith("utf") else "line"

@@ -3,7 +3,7 @@
 import math
 
 from . import options as o
-from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, working
+from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, spinner
 
 SHOWN = {
     "accuracy": "accuracy",
@@ -39,23 +39,23 @@ def probe(
         torch-boc probe logits.npz -o samples.parquet
         torch-boc probe logits.csv -o samples.csv --trials 200 --json
     """
-    from ..data.sets import IGNORED_CLASS
-    from ..evaluation.samples import LOST
-    from ..functional.columns import columns_of
+    from ..data.logit_set import IGNORED_CLASS
+    from ..evaluation.inputs import LOST
+    from ..functional.table_columns import columns_of
     from ..metrics import BoCMetric
     from ..report.words import counted
     from .inputs import Files
 
     check_output(out, [path])
-    with working(f"reading {path}") as tell, sample_file(out) as write:
+    with spinner(f"reading {path}") as tell, sample_file(out) as write:
         data = Files(probabilities, classes, tell).open(path)
         metric = BoCMetric(trials=trials, ignore_index=IGNORED_CLASS, validate_args=False)
         for block in data:
-            evidence = metric.take(block.logits, block.target, extras=("margin",) if out else ())
-            metric.update(evidence)
+            stats = metric.extract(block.logits, block.target, extras=("margin",) if out else ())
+            metric.update(stats)
             if out is not None:
                 target = {} if block.target is None else {"target": block.target}
-                columns = {name: x for name, x in columns_of(evidence).items() if not probabilities or name not in LOST}
+                columns = {name: x for name, x in columns_of(stats).items() if not probabilities or name not in LOST}
                 write({"index": block.row_numbers, **block.notes, **target, **columns})
             tell(f"probing {data.name}: {int(block.row_numbers[-1]) + 1:,} of {data.rows:,}")
         summary = {name: value.item() for name, value in metric.compute().items()}

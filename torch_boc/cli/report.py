@@ -12,7 +12,7 @@ import typer
 
 from ..data.atomic import printable
 from . import options as o
-from .output import Terminal, choose_folder, list_files, print_json, say, show_pairs, show_table, working
+from .output import Terminal, choose_folder, list_files, print_error, print_json, show_pairs, show_table, spinner
 
 GATE = 1
 # Short titles of the table of one row for each model, and what they mean.
@@ -62,7 +62,7 @@ def report(
 
     folder = choose_folder(out, json=json, files=FILES)
     rules = [_rule(text) for text in fail_if or ()]
-    with working("loading libraries") as tell:
+    with spinner("loading libraries") as tell:
         from ..evaluation import evaluate
         from .inputs import Files
 
@@ -80,7 +80,7 @@ def report(
             raise ValueError(f"--fail-if: expected a number among {', '.join(summary)}, got {name!r}")
         held += [f"{text} holds: {name} is {summary[name]:.4g}"] if holds(summary[name]) else []
     if held:
-        say("; ".join(held))
+        print_error("; ".join(held))
         raise typer.Exit(GATE)
 
 
@@ -119,7 +119,7 @@ def compare(
 
     named = by_name(models)
     folder = choose_folder(out, json=json, files=comparison_files(named))
-    with working("loading libraries") as tell:
+    with spinner("loading libraries") as tell:
         from ..evaluation import compare as compare_models
 
         files, given, others = Files(probabilities, classes, tell), {}, {}
@@ -156,7 +156,7 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
 
     files = comparison_files(zoo.names()) if name is None else list(FILES)
     folder = choose_folder(out, json=json, files=files)
-    with working("loading libraries") as tell, warnings.catch_warnings():
+    with spinner("loading libraries") as tell, warnings.catch_warnings():
         from ..calibration import LeakWarning
         from ..evaluation import evaluate
 
@@ -174,7 +174,7 @@ def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> No
     """Write a report, or several side by side, and print JSON only, or its main numbers and a list of files."""
     from ..report.comparison import Comparison
 
-    with working("drawing"):
+    with spinner("drawing"):
         paths = [] if folder is None else result.save(folder)
     if json:
         print_json(loads(result.to_json()))

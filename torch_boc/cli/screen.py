@@ -5,7 +5,7 @@ from typing import Any
 
 from ..data.atomic import check_file, printable
 from . import options as o
-from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, show_pairs, show_table, working
+from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, show_pairs, show_table, spinner
 
 # The range of the FPR leaves out this share at each end.
 TAIL = 0.05
@@ -55,21 +55,21 @@ def screen(
         torch-boc screen new.csv --test test.pt --confidence 0.99 --json
     """
     from ..calibration import OverlapWarning, overlap_test
-    from ..calibration.leaks import many_repeated, overlap_message, repeated_message
+    from ..calibration.split_checks import many_repeated, overlap_message, repeated_message
     from ..data.files import some_rows
-    from ..functional.acceptance import needed_samples
-    from ..functional.columns import sample_columns
+    from ..functional.selective import required_samples
+    from ..functional.table_columns import sample_columns
     from ..report.words import CONDITION, counted, percent, short_percent
-    from .conformal import KIND, ready_test
+    from .calibrated_test import KIND, calibrated_test
     from .inputs import Files
 
     check_output(out, [*paths, calibration])
     if save is not None:
         check_file(save)
     found: list[dict[str, Any]] = []
-    with working("reading") as tell, sample_file(out) as write:
+    with spinner("reading") as tell, sample_file(out) as write:
         files = Files(probabilities, classes, tell)
-        ready = ready_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
+        ready = calibrated_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
         test, held = ready.test, ready.data
         accept, delta = (None if error is None else ready.accept), DELTA if confidence is None else 1 - confidence
         if error is not None and accept is None:
@@ -143,7 +143,7 @@ def screen(
     sure, most = short_percent(round(1 - delta, 12)), short_percent(error or 0)
     valid = f"accepted: error ≤ {most} with {sure} probability, {CONDITION}"
     if accept is not None and error is not None and not bool((accept.coverage(accept, error, delta) > 0).any()):
-        samples, needed = int(accept.samples.max()), needed_samples(0, error, delta)
+        samples, needed = int(accept.samples.max()), required_samples(0, error, delta)
         valid = f"accepted at {most} error: too many confident errors among the held-out samples"
         if samples < needed:
             valid = f"accepted at {most} error: {needed:,} held-out samples needed, got {samples:,}"

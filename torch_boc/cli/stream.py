@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..data.atomic import printable
-from ..data.sets import logarithms, naming, refuse_probabilities
+from ..data.logit_set import error_prefix, log_probabilities, refuse_probabilities
 from ..nn import DriftMonitor
 from ..report.words import counted
-from .conformal import Ready, loading
+from .calibrated_test import CalibratedTest, loading
 from .inputs import Files
-from .output import Terminal, print_json, say
+from .output import Terminal, print_error, print_json
 
 KIND = "torch_boc.DriftMonitor"
 BATCH = 1024  # at most so many samples are added at once; the state is saved after each batch
@@ -44,10 +44,10 @@ class Stream:
     stop: bool
     json: bool
     taken: dict[str, int] = field(default_factory=dict)
-    ready: Ready = field(init=False)
+    ready: CalibratedTest = field(init=False)
     monitor: DriftMonitor = field(init=False)
 
-    def begin(self, ready: Ready | None, **limits: Any) -> None:
+    def begin(self, ready: CalibratedTest | None, **limits: Any) -> None:
         """Begin with a test, or continue the stream of the state.
 
         Args:
@@ -63,7 +63,7 @@ class Stream:
             self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
             self.monitor.load_state_dict(content["state"])
             begun: Any = self.monitor.conformal_test
-            self.ready, self.taken = Ready(begun, None, printable(content["name"])), dict(content["taken"])
+            self.ready, self.taken = CalibratedTest(begun, None, printable(content["name"])), dict(content["taken"])
             if (
                 sum(self.taken.values()) != int(self.monitor.seen + self.monitor.skipped)
                 or min(self.taken.values(), default=0) < 0
@@ -77,7 +77,7 @@ class Stream:
                 f"stream began ({self.monitor.extra_repr()}), got others; delete the file to begin again"
             )
         if int(self.monitor.seen):
-            self.say("continued", f"continued: {self.now()}")
+            self.emit("continued", f"continued: {self.now()}")
 
     def save(self) -> None:
         """Write the state, if there is a file for it."""
@@ -91,11 +91,11 @@ class Stream:
         """Whether no further sample is wanted."""
         return self.stop and bool(self.monitor.alarm)
 
-    def take(self, value: str) -> bool:
+    def add_file(self, value: str) -> bool:
         """Add the samples of a file, or of standard input for "-", in batches; whether the last line told the state."""
         if value == "-":
             if sys.stdin.isatty():
-                say("reading standard input: one sample per line; Ctrl-D ends it")
+                print_error("reading standard input: one sample per line; Ctrl-D ends it")
             self._add(read_lines(sys.stdin.buffer, self.ready.test.num_classes or 0, self.files.probabilities))
             return False
         reader, digest = self.ready.open(self.files, value), hashlib.sha256()
@@ -104,10 +104,10 @@ class Stream:
         source, name = digest.hexdigest(), reader.name  # the logits decide whether a file was read before
         known = 0 if self.path is None else self.taken.get(source, 0)
         if known:
-            self.say("known", f"{name}: {counted(known, 'sample')} already in the state", file=name)
+            self.emit("known", f"{name}: {counted(known, 'sample')} already in the state", file=name)
         self._add((block.logits[max(0, known - int(block.row_numbers[0])) :] for block in reader), source)
         if known < reader.rows:
-            self.say("progress", f"{name}: {self.now()}", file=name)
+            self.emit("progress", f"{name}: {self.now()}", file=name)
         return known < reader.rows
 
     def _add(self, blocks: Iterable[Tensor], source: str = "") -> None:
@@ -120,28 +120,28 @@ class Stream:
             if quiet and bool(self.monitor.alarm):
                 at, change, bound = int(self.monitor.alarm_at), self.monitor.change or (0, 0), self.monitor.bound
                 reached = float(evidence[evidence >= bound][0])
-                self.say(
+                self.emit(
                     "alarm",
-                    f"ALARM at sample {at:,}: evidence {capital(reached)} has reached {math.exp(bound):g}; "
+                    f"ALARM at sample {at:,}: evidence {wealth_text(reached)} has reached {math.exp(bound):g}; "
                     f"the shift probably began between sample {change[0]:,} and {change[1]:,}",
                     alarm_log_evidence=reached,
                     sample=at,
                     change=change,
                 )
             if int(self.monitor.seen) // self.every > before // self.every:
-                self.say("progress", f"so far: {self.now()}")
+                self.emit("progress", f"so far: {self.now()}")
             if self.ended:
                 return
 
     def now(self) -> str:
         """How the stream is, in words."""
         seen, skipped, at = (int(x) for x in (self.monitor.seen, self.monitor.skipped, self.monitor.alarm_at))
-        evidence, peak = (capital(float(x)) for x in (self.monitor.evidence, self.monitor.peak))
+        evidence, peak = (wealth_text(float(x)) for x in (self.monitor.evidence, self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""
         found = f"alarm at sample {at:,}" if at else f"no alarm (threshold {math.exp(self.monitor.bound):g})"
         return f"{counted(seen, 'sample')}{more}, {found}; evidence {evidence}, peak {peak}"
 
-    def say(self, event: str, text: str, **more: Any) -> None:
+    def emit(self, event: str, text: str, **more: Any) -> None:
         """Print an event at once."""
         if not self.json:
             Terminal().print(text, style="bold red" if event == "alarm" else "", soft_wrap=True)
@@ -150,10 +150,10 @@ class Stream:
         print_json({**content, "alarm_at": int(self.monitor.alarm_at) or None, **more})
 
 
-def capital(evidence: float) -> str:
+def wealth_text(evidence: float) -> str:
     """The wealth of the martingale, whose logarithm is the evidence.
 
-    >>> capital(0.0), capital(4.7), capital(500.0)
+    >>> wealth_text(0.0), wealth_text(4.7), wealth_text(500.0)
     ('1', '110', '10^217')
     """
     power = evidence / math.log(10)
@@ -187,7 +187,7 @@ def read_lines(stream: Any, classes: int, probabilities: bool = False) -> Iterat
         if rows:
             part = torch.cat(rows)
             if first and not probabilities:
-                with naming("standard input"):
+                with error_prefix("standard input"):
                     refuse_probabilities(part)
             first = False
             yield part
@@ -212,4 +212,4 @@ def parse_line(text: str, classes: int, probabilities: bool = False) -> Tensor:
         ) from None
     if row.shape[1] != classes:
         raise ValueError(f"expected {classes} numbers, one for each class, got {row.shape[1]}")
-    return logarithms(row) if probabilities else row
+    return log_probabilities(row) if probabilities else row

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .precision import widen
-from .rows import Rows, is_flat
+from .dtypes import to_wide
+from .row_sums import RowSums, is_flat
 
 # exp of this, times the largest number of classes, is still a float64.
 LARGEST_DISTANCE = 690.0
@@ -69,11 +69,11 @@ def gap_of(odds: Tensor, loss: Tensor) -> Tensor:
 
 def gap_of_sums(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
     """The coherence gap of each row, in float64 (float32 on MPS); exactly 0 for two classes."""
-    odds = widen(odds)
+    odds = to_wide(odds)
     return odds * 0.0 if num_classes == 2 else gap_of(odds, (odds - squares) / (num_classes - 1.0)).clamp_min(0.0)
 
 
-def coins_of_sums(rows: Rows, num_classes: int) -> Coins:
+def coins_of_sums(rows: RowSums, num_classes: int) -> Coins:
     """Coins from the sums of each row, in the dtype of the odds."""
     odds = rows.odds
     if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
@@ -103,14 +103,14 @@ def concentration_and_free_gap(
     so that their square underflows.
     """
     rivals, lead = num_classes - 1.0, flat.to(mass.dtype)
-    even, room, scale = even_and_room(mass, lead, rivals)
+    even, room, scale = even_sum_and_range(mass, lead, rivals)
     # `room <= ...` is False for NaN, so that a row of NaN stays NaN. A number divided by infinity is 0.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
     share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
     return share, share * room / scale
 
 
-def even_and_room(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor, Tensor]:
+def even_sum_and_range(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of squares of evenly matched rivals, how much larger it is with the fewest possible rivals, and a scale.
 
     `lead` is 0 where the mass is the sum of the odds, and 1 where it is the sum of the leads. The free gap is the
@@ -140,7 +140,7 @@ def coins_of_class(
         ahead: how many logits are larger.
         num_classes: C.
     """
-    dtype, rest = coins.odds.dtype, widen(coins.odds)
+    dtype, rest = coins.odds.dtype, to_wide(coins.odds)
     distance = torch.where((index >= 0) & (index < num_classes), distance, torch.nan)
     undefined = (rest - rest) + (distance - distance)  # NaN if the row or the class is undefined
     near = distance.clamp_max(LARGEST_DISTANCE)

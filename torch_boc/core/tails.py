@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .blocks import blockwise
-from .precision import widen
+from .chunking import map_chunks
+from .dtypes import to_wide
 
 # lgamma(n + 1) minus Stirling's formula for n = 1, ..., 7: below 8 the series is not exact enough.
 STIRLING_ERRORS = (0.08106146679532726, 0.041340695955409294, 0.02767792568499834, 0.020790672103765093,
@@ -24,7 +24,7 @@ STIRLING_ERRORS = (0.08106146679532726, 0.041340695955409294, 0.0276779256849983
 
 def expected_wins(loss: Tensor, trials: int) -> Tensor:
     """W* = round(trials (1 - loss)), half to even, in float64 (float32 on MPS)."""
-    return torch.round(float(trials) * (1.0 - widen(loss)))
+    return torch.round(float(trials) * (1.0 - to_wide(loss)))
 
 
 def continued_steps(trials: int) -> int:
@@ -39,7 +39,7 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) ->
     new tensors, and those of one piece stay in the cache.
     """
     tails = partial(_log_tails, trials=trials, slope=slope)
-    return tuple(x.squeeze(-1) for x in blockwise(tails, wins.unsqueeze(-1), odds.unsqueeze(-1), weight=8))
+    return tuple(x.squeeze(-1) for x in map_chunks(tails, wins.unsqueeze(-1), odds.unsqueeze(-1), weight=8))
 
 
 def _log_tails(wins: Tensor, odds: Tensor, trials: int, slope: bool) -> tuple[Tensor, ...]:

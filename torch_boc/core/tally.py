@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from . import contract
+from . import schema
 from .coins import Coins
-from .contract import ALL_SUMS, GAP_BINS, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
-from .precision import constant, wide_dtype
+from .dtypes import constant, wide_dtype
+from .schema import ALL_SUMS, GAP_BINS, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
 
 
 def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
@@ -83,8 +83,8 @@ def add_samples(
     masks = BinCounts(counts.samples, *(counts.labelled, counts.correct) * 2)
     total.bin_counts.scatter_add_(1, places, torch.stack(masks))
     total.bin_sums.scatter_add_(1, places[:4], of_bins)
-    place = (gap.log10() - contract.LOWEST_DECADE) * contract.BINS_PER_DECADE + 1
-    total.gap_histogram.scatter_add_(0, as_place(place, GAP_BINS, has_nan=False), counts.samples)
+    place = (gap.log10() - schema.LOWEST_DECADE) * schema.BINS_PER_DECADE + 1
+    total.gap_histogram.scatter_add_(0, as_bin(place, GAP_BINS, has_nan=False), counts.samples)
 
 
 def flat(x: Tensor) -> Tensor:
@@ -104,10 +104,10 @@ def log_loss(odds: Tensor, distance: Tensor) -> Tensor:
 
 def equal_bin(score: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
     """The bin of each score in [0, 1], for bins of equal width. They are closed on the right: 1 is in the last bin."""
-    return as_place((score * bins).ceil() - 1.0, bins, has_nan=has_nan)
+    return as_bin((score * bins).ceil() - 1.0, bins, has_nan=has_nan)
 
 
-def as_place(number: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
+def as_bin(number: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
     """The numbers as bin indices, clamped to the first and the last bin; NaN is put into bin 0.
 
     With `has_nan=False` the numbers must not contain NaN, which would become an index outside of the bins.

@@ -4,16 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .extract import find_logits
     from .files import LogitReader, read_logits
-    from .finding import find_logits
+    from .logit_set import LogitSet
     from .losses import LossCall, capture_losses
-    from .sets import LogitSet
 
 __all__ = ["LogitReader", "LogitSet", "LossCall", "capture_losses", "find_logits", "read_logits"]
 
 # These are imported when they are first used, because `atomic` is used where torch is not.
 _HOMES = {
-    **{"LogitReader": "files", "read_logits": "files", "LogitSet": "sets", "find_logits": "finding"},
+    **{"LogitReader": "files", "read_logits": "files", "LogitSet": "logit_set", "find_logits": "extract"},
     **{"LossCall": "losses", "capture_losses": "losses"},
 }
 

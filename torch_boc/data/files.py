@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 from .._optional import require, require_pyarrow
-from ..core.blocks import block_elements
-from ..core.contract import COINS
-from ..functional.columns import COLUMNS, LIST_COLUMNS, TARGET_COLUMN, restore_evidence
-from . import sets
+from ..core.chunking import block_elements
+from ..core.schema import COINS
+from ..functional.table_columns import COLUMNS, LIST_COLUMNS, TARGET_COLUMN, restore_sample_stats
+from . import logit_set
 from .atomic import printable
-from .finding import TARGET_NAMES
-from .sets import IGNORED_CLASS, ColumnSet, LogitSet
-from .sheets import NUMBER, NUMBERS, TEXT, Arrays, ContentError, ParquetSheet, as_tensor, numpy, read_text, reading
+from .extract import TARGET_NAMES
+from .logit_set import IGNORED_CLASS, ColumnSet, LogitSet
+from .tables import NUMBER, NUMBERS, TEXT, Arrays, ContentError, ParquetSheet, as_tensor, file_errors, numpy, read_text
 
 REFUSAL = (
     "pickles are refused, because opening one can run any code; "
@@ -44,7 +44,7 @@ CONTRACT = (
 NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
 # Columns that libraries add when they save a table, and predicted classes: neither are scores.
 NO_SCORES = ("", "index", "unnamed: 0", "__index_level_0__", "prediction")
-# The most logits of a block, for machines with so many cores that a block of `core.blocks` is large.
+# The most logits of a block, for machines with so many cores that a block of `core.chunking` is large.
 MOST_ELEMENTS = 2**22
 
 
@@ -75,7 +75,7 @@ class LogitReader:
             can read.
 
             - arrays: "logits" of shape (N, C), perhaps "target" (or another name of
-              `torch_boc.data.finding.TARGET_NAMES`), further arrays of shape (N,), which are scores, higher = more
+              `torch_boc.data.extract.TARGET_NAMES`), further arrays of shape (N,), which are scores, higher = more
               in-distribution, and arrays of text. `.npy` holds the logits alone; `.pt` may also hold a tensor or a pair
               (logits, target).
             - tables: columns logit_0 to logit_{C-1}, or (Parquet) a column "logits" of lists; further columns as above.
@@ -112,7 +112,7 @@ class LogitReader:
         self._path = name or "" if isinstance(source, Arrays) else os.fspath(source)
         self.from_probabilities = from_probabilities
         self.name = printable(PurePosixPath(self._path.removesuffix(".gz")).stem if name is None else name)
-        with reading(self._path):
+        with file_errors(self._path):
             names = None if classes is None else list(classes)
             known = {name for name in names or () if isinstance(name, str)}
             if names is not None and (isinstance(classes, str) or len(known) < max(2, len(names))):
@@ -176,21 +176,23 @@ class LogitReader:
         if not self._logits:
             raise ValueError(f"{printable(self._path)}: expected logits, got the columns of a predictor")
         for number, (index, batch) in enumerate(self._batches(size, chosen)):
-            with sets.naming(printable(self._path)):
+            with logit_set.error_prefix(printable(self._path)):
                 start, parts = int(index[0]), [batch[name] for name in self._logits]
-                logits = sets.floating(parts[0] if parts[0].ndim == 2 else torch.hstack([x[:, None] for x in parts]))
+                logits = logit_set.floating(
+                    parts[0] if parts[0].ndim == 2 else torch.hstack([x[:, None] for x in parts])
+                )
                 if logits.shape[1] != self.num_classes:
                     got = f"{logits.shape[1]} in row {start}"
                     raise ValueError(f"expected {self.num_classes} logits, as in the first row, got {got}")
-                logits = sets.logarithms(logits, start) if self.from_probabilities else logits
+                logits = logit_set.log_probabilities(logits, start) if self.from_probabilities else logits
                 if number == 0:
-                    sets.refuse_probabilities(logits)
+                    logit_set.refuse_probabilities(logits)
                 target = self._class_indices(batch, start)
                 if target is not None:
-                    target = sets.check_classes(target, len(logits), self.num_classes, ignored=True)
-                columns = sets.printable_keys({name: sets.floating(batch[name]) for name in self._scores})
-                sets.check_columns(columns, len(logits))
-                notes = sets.printable_keys({name: batch[name] for name in self.notes})
+                    target = logit_set.check_classes(target, len(logits), self.num_classes, ignored=True)
+                columns = logit_set.printable_keys({name: logit_set.floating(batch[name]) for name in self._scores})
+                logit_set.check_columns(columns, len(logits))
+                notes = logit_set.printable_keys({name: batch[name] for name in self.notes})
             yield LogitBlock(index, logits, target, columns, notes)
 
     def whole(self, chosen: Tensor | None = None) -> LogitBlock:
@@ -233,9 +235,11 @@ class LogitReader:
             parts.append({**batch, "index": index} | ({} if target is None else {"target": target}))
         found = _joined(parts)
         columns, notes = ({name: found[name] for name in names} for names in (self._scores, self.notes))
-        with sets.naming(printable(self._path)):
+        with logit_set.error_prefix(printable(self._path)):
             kept = None if chosen is None else found["index"]
-            return ColumnSet(restore_evidence(found), sets.printable_keys(columns), self.name, total, kept, notes)
+            return ColumnSet(
+                restore_sample_stats(found), logit_set.printable_keys(columns), self.name, total, kept, notes
+            )
 
     def _batches(self, size: int | None, chosen: Tensor | None) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:
         """The columns that are used, and the numbers of their rows."""
@@ -243,7 +247,7 @@ class LogitReader:
             size = max(1, min(block_elements(torch.device("cpu")), MOST_ELEMENTS) // max(1, self.num_classes))
         names = [*self._logits, *self._scores, *self._more, *self.notes, *([self._target] if self._target else [])]
         start = 0
-        with reading(self._path):
+        with file_errors(self._path):
             for batch in self._content.batches(names, size):
                 end = start + len(batch[names[0]])
                 if chosen is None:
@@ -261,7 +265,10 @@ class LogitReader:
         values = batch[self._target]
         places: dict[Any, int] = {name: i for i, name in enumerate(self.classes or ())}
         if isinstance(values, Tensor):
-            values, numbers = sets.class_indices(values), {x: i for name, i in places.items() for x in _numbers(name)}
+            values, numbers = (
+                logit_set.class_indices(values),
+                {x: i for name, i in places.items() for x in _numbers(name)},
+            )
             if not self._logits or all(i == x for x, i in numbers.items()):  # a predictor has written indices
                 return values
             # Names that are numbers decide. If only some are, an index could be taken for a name.
@@ -319,11 +326,11 @@ def read_logits(
     """
     if isinstance(source, LogitSet | ColumnSet):
         called = source.name if name is None else printable(name)
-        return replace(source, name=called, columns=sets.printable_keys(source.columns))
+        return replace(source, name=called, columns=logit_set.printable_keys(source.columns))
     if not isinstance(source, str | os.PathLike):
         name = "logits" if name is None else name
-        with sets.naming(printable(name)):
-            source = Arrays({key: sets.as_numbers(x, key) for key, x in _by_name(source).items()})
+        with logit_set.error_prefix(printable(name)):
+            source = Arrays({key: logit_set.as_numbers(x, key) for key, x in _by_name(source).items()})
     return LogitReader(source, name, **how).read(max_rows, seed)
 
 

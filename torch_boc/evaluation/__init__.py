@@ -1,12 +1,12 @@
 """The paper's protocol: `evaluate` takes logits and gives a report."""
 
 from ..data.files import read_logits
-from ..data.sets import LogitSet
+from ..data.logit_set import LogitSet
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
-from ..report.tables import Results
+from ..report.results import Results
+from .comparison import compare
 from .detectors import mahalanobis_scores, odin_scores
-from .differences import compare
 from .evaluate import evaluate
 from .rows import summarize_rows
 

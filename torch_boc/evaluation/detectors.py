@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from .._optional import require
-from ..core.blocks import blockwise
-from ..core.precision import accumulator, widen
-from ..data.finding import find_logits
-from ..data.sets import LogitSet
+from ..core.chunking import map_chunks
+from ..core.dtypes import accumulation_dtype, to_wide
+from ..data.extract import find_logits
+from ..data.logit_set import LogitSet
 from ..inference.device import device_of, evaluating
-from ..inference.order import as_loader
-from .samples import row_blocks
+from ..inference.indexing import as_loader
+from .inputs import row_blocks
 
 BATCH_SIZE = 128
 COLUMN = (
@@ -58,7 +58,7 @@ def odin_scores(
     model = model if device is None else model.to(device)
     place = device_of(model)
     library = require("pytorch_ood", "detector", purpose="ODIN needs").detector
-    detector = library.ODIN(lambda x: widen(find_logits(model(x))), eps=epsilon, temperature=temperature)
+    detector = library.ODIN(lambda x: to_wide(find_logits(model(x))), eps=epsilon, temperature=temperature)
     parts = []
     # pytorch-ood warns in inference mode, and needs gradients.
     with evaluating(model), torch.inference_mode(False):
@@ -100,7 +100,9 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
         )
     try:
         with torch.no_grad():
-            found = detector(logits.to(accumulator(logits.dtype))) if predict is None else -predict(logits.float())
+            found = (
+                detector(logits.to(accumulation_dtype(logits.dtype))) if predict is None else -predict(logits.float())
+            )
     except Exception as error:
         error.add_note(f"in detector {name!r}, on logits of shape {tuple(logits.shape)}")
         if predict is not None:
@@ -176,7 +178,7 @@ def mahalanobis_scores(train: LogitSet, *sets: Tensor) -> list[Tensor]:
         if logits.ndim != 2 or logits.shape[1] != classes:
             raise ValueError(f"expected logits of shape (M, {classes}) as in training, got {tuple(logits.shape)}")
         _check_finite(logits, "logits to score")
-    return [blockwise(score, logits)[0] for logits in sets]
+    return [map_chunks(score, logits)[0] for logits in sets]
 
 
 def _wide(logits: Tensor) -> Tensor:

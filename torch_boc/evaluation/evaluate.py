@@ -12,27 +12,27 @@ from .._optional import require
 from ..calibration import (
     CALIBRATORS,
     LeakWarning,
+    MatrixScaling,
     OverlapWarning,
-    StructuredScaling,
     VectorScaling,
     leak_test,
     overlap_test,
 )
-from ..calibration.leaks import many_repeated, overlap_message, repeated_message
+from ..calibration.split_checks import many_repeated, overlap_message, repeated_message
 from ..data.atomic import printable
-from ..data.sets import ColumnSet
+from ..data.logit_set import ColumnSet
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores
 from ..report.report import Report
-from ..report.tables import Results, frame
+from ..report.results import Results, frame
+from .calibration import calibration_tables
+from .decisions import acceptance_rows, choose_held_out, class_tables, find_violations, review_rows, screening_tables
+from .detection import collect_scores, detection_tables
 from .gaps import gap_tables, trial_rows
-from .reliability import calibration_tables
-from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
-from .screening import acceptance_rows, arrange, class_tables, find_violations, review_rows, screening_tables
-from .separation import collect_scores, detection_tables
+from .inputs import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
 
-# With fewer products than this in a step of vector scaling, several threads cost more than they save.
+# With fewer products than this in a step of matrix scaling, several threads cost more than they save.
 MANY_PRODUCTS = 2**30
 
 
@@ -69,8 +69,8 @@ def evaluate(
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or detectors of pytorch-ood that work on logits or were fitted on logits. For detectors that need inputs or
             features, such as ODIN and ViM, give the scores as columns of `id` and `ood`.
-        methods: the calibrators to fit on each split, among temperature, isotonic, vector scaling and structured
-            scaling; by default all but vector scaling, which is the slowest and rarely the best.
+        methods: the calibrators to fit on each split, among temperature, isotonic, matrix scaling and structured
+            scaling; by default all but matrix scaling, which is the slowest and rarely the best.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the intervals of 95 %.
         seed: the seed of the bootstrap, of the Monte Carlo trials, of the order of samples for the conformal test, and
@@ -98,7 +98,7 @@ def evaluate(
     trials, *trial_counts = map(check_trials, (trials, *trial_counts))
     (seed,) = check_integers(0, seed=seed)
     known = [method.name for method in CALIBRATORS if method.needs_fit]
-    methods = [name for name in known if name != VectorScaling.name] if methods is None else methods
+    methods = [name for name in known if name != MatrixScaling.name] if methods is None else methods
     unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
     if unknown:
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
@@ -126,8 +126,8 @@ def evaluate(
         distrusted |= {row["split"] for row in leaks if row["suspicious"]}
         options: dict[str, Any] = {"distrusted": distrusted, "methods": methods, "bins": bins}
         calibrated, judged = calibration_tables(sets[0], splits, **options, **how)
-        arranged = arrange(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
-        scaled = judged.get((arranged.name, StructuredScaling.name))
+        arranged = choose_held_out(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
+        scaled = judged.get((arranged.name, VectorScaling.name))
         screened = screening_tables(sets, arranged, seed=seed, progress=say)
         screened["acceptance"] = list(acceptance_rows(sets[0], arranged))
         tables: dict[str, Any] = {

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from .samples import ordered
+from .inputs import sorted_by_numpy
 
 Interval = tuple[float, float]
 LEVELS = (0.025, 0.975)
@@ -95,7 +95,7 @@ def bootstrap_interval(estimate: float, observed: Tensor, drawn: Tensor, limits:
 
 def mean_interval(values: Tensor, replicates: int, numbers: Any, limits: Interval, cells: int = MEAN_CELLS) -> Interval:
     """The interval of the mean of `values`. A cell has neighbours in the order of the values, as many in each cell."""
-    rising, cells = ordered(values), min(cells, len(values))
+    rising, cells = sorted_by_numpy(values), min(cells, len(values))
     counts = (torch.arange(cells + 1) * len(rising) // cells).diff()
     means = torch.stack([part.mean() for part in rising.split(counts.tolist())])
     if not bool(means.isfinite().all()):

@@ -3,11 +3,11 @@
 import os
 from typing import Any
 
-from ..core.contract import COINS
+from ..core.schema import COINS
 from ..data.files import open_content
-from ..data.sheets import reading
-from ..inference.summaries import RowSummary, Totals
-from .samples import warn_of_gaps
+from ..data.tables import file_errors
+from ..inference.row_summary import RowSummary, Totals
+from .inputs import warn_if_incomplete
 
 # The rows that are read at once: of columns, and of logits.
 COLUMN_ROWS, LOGIT_ROWS = 2**16, 2**12
@@ -37,8 +37,8 @@ def summarize_rows(source: str | os.PathLike[str], *, by: str | None = None, **o
     (tensor(100., dtype=torch.float64), tensor(True))
     """
     how = RowSummary(by, **options)
-    warn_of_gaps(source)
-    with reading(os.fspath(source)):
+    warn_if_incomplete(source)
+    with file_errors(os.fspath(source)):
         content = open_content(os.fspath(source))
         size = LOGIT_ROWS if how.logits in content.kinds else COLUMN_ROWS
         if how.logits not in content.kinds and not {*COINS} <= {*content.kinds}:

@@ -1,19 +1,7 @@
 """The mathematics of the probe, as pure functions of tensors, on any device, with torch.compile and autograd."""
 
 from ..core.coins import Coins
-from .acceptance import AcceptanceThreshold, augrc, aurc, coverage_at_error
-from .betting import place_bets, risk_evidence
-from .bounds import dominance_bounds, forced_gap, free_gap
-from .coins import bag_of_coins
-from .columns import restore_evidence, sample_columns
-from .conformal import Threshold, adjusted_p_values
-from .dice import bag_of_dice
-from .evidence import Evidence, gather
-from .registry import Score, choose_temperature, compute_scores, scores, tempered_dominance
-from .separation import aupr, auroc, fpr_at_tpr
-from .summary import boc_summary, coherence_gap
-from .tokens import TokenNumbers, token_numbers
-from .trials import (
+from .binomial_test import (
     binomial_log_tail,
     binomial_tail,
     expected_wins,
@@ -23,11 +11,23 @@ from .trials import (
     sample_wins,
     structural_score,
 )
+from .bounds import dominance_bounds, forced_gap, free_gap
+from .coins import bag_of_coins
+from .conformal import Threshold, adjusted_p_values
+from .dice import bag_of_dice
+from .martingale import risk_evidence, update_martingale
+from .per_sample import SampleStats, sample_stats
+from .registry import Score, choose_temperature, compute_scores, scores, tempered_dominance
+from .selective import AcceptanceThreshold, augrc, aurc, coverage_at_error
+from .separation import aupr, auroc, fpr_at_tpr
+from .summary import boc_summary, coherence_gap
+from .table_columns import restore_sample_stats, sample_columns
+from .tokens import TokenNumbers, token_numbers
 
 __all__ = [
     "AcceptanceThreshold",
     "Coins",
-    "Evidence",
+    "SampleStats",
     "Score",
     "Threshold",
     "TokenNumbers",
@@ -51,16 +51,16 @@ __all__ = [
     "forced_gap",
     "fpr_at_tpr",
     "free_gap",
-    "gather",
     "log_p_value",
     "p_value",
-    "place_bets",
-    "restore_evidence",
+    "restore_sample_stats",
     "risk_evidence",
     "sample_columns",
+    "sample_stats",
     "sample_wins",
     "scores",
     "structural_score",
     "tempered_dominance",
     "token_numbers",
+    "update_martingale",
 ]

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..core.coins import even_and_room
-from ..core.precision import widen
+from ..core.coins import even_sum_and_range
+from ..core.dtypes import to_wide
 from .checks import check_classes
 
 
@@ -27,7 +27,7 @@ def dominance_bounds(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     (tensor([0.7500]), tensor([0.8333]))
     """
     rivals = check_classes(num_classes) - 1.0
-    wide = widen(odds)
+    wide = to_wide(odds)
     whole = wide.floor()
     rest = wide - whole
     lower = rivals / (rivals + wide)
@@ -51,7 +51,7 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
     tensor([0.2500])
     """
     rivals = check_classes(num_classes) - 1.0
-    wide = widen(odds)
+    wide = to_wide(odds)
     return (wide * (rivals - 1.0) / ((1.0 + wide) * (rivals + wide))).to(odds.dtype)
 
 
@@ -73,7 +73,7 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     >>> coins.gap, forced_gap(coins.odds, 4), free_gap(coins.odds, coins.concentration, 4)
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
-    wide = widen(odds)
-    _, room, scale = even_and_room(wide, torch.zeros_like(wide), check_classes(num_classes) - 1.0)
+    wide = to_wide(odds)
+    _, room, scale = even_sum_and_range(wide, torch.zeros_like(wide), check_classes(num_classes) - 1.0)
     room = room.clamp_min(0.0)  # rounding can turn a width of 0 into a negative number
-    return (widen(concentration) * room / scale).to(odds.dtype)
+    return (to_wide(concentration) * room / scale).to(odds.dtype)

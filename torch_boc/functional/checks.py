@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..core.precision import accumulator
+from ..core.dtypes import accumulation_dtype
 
 # So many rows of a batch tell whether its numbers are rounded.
 ROUNDED_ROWS = 16
@@ -100,7 +100,7 @@ def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None =
     return torch.stack([torch.zeros_like(logits), logits], -1), target
 
 
-def bare(x: Tensor) -> Tensor:
+def detached(x: Tensor) -> Tensor:
     """`x` without a gradient."""
     return x.detach() if x.requires_grad else x
 
@@ -203,7 +203,7 @@ def rounding_slack(rows: Tensor, least: float, total: int = 1) -> Tensor:
     """
     slack = torch.full((), least, device=rows.device)
     for digits in (5, 4, 3, 2):
-        scaled = rows.nan_to_num().to(accumulator(rows.dtype)) * (10**digits / total)
+        scaled = rows.nan_to_num().to(accumulation_dtype(rows.dtype)) * (10**digits / total)
         near = min(0.1, torch.finfo(rows.dtype).eps * 10**digits)
         rounded = ((scaled - scaled.round()).abs() <= near).all()
         slack = torch.where(rounded, min(0.5, max(least, rows.shape[1] * 0.5 / 10**digits)), slack)
@@ -216,7 +216,7 @@ def probabilities_message(rows: str, remedy: str, total: int = 1) -> str:
     return f"expected logits or log-probabilities, got {got} ({rows} is non-negative and sums to {total}); {remedy}"
 
 
-class FirstBatch:
+class ProbabilityCheck:
     """Refuses probabilities in the first batch, without making the host wait for the device.
 
     On a CPU, `look` raises at once. Elsewhere `refuse` raises, when results are asked for.
@@ -234,7 +234,7 @@ class FirstBatch:
         # What the rows sum to, 0 if it is neither 1 nor 100: a tensor until it is read; None before the first batch.
         self.found: Tensor | int | None = None
 
-    def look(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
+    def check(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
         """Look at the batch if it is the first one. Compiled code looks at none.
 
         With `waits`, the next batch waits once for what was found in the first one, and raises it.
@@ -249,11 +249,11 @@ class FirstBatch:
             else:
                 self.found = sum(total * are_probabilities(logits, dim, total) for total in (1, 100))
             if logits.device.type == "cpu":
-                self.refuse()
+                self.raise_if_found()
         elif waits and type(self.found) is Tensor and not torch.cuda.is_current_stream_capturing():
-            self.refuse()
+            self.raise_if_found()
 
-    def refuse(self) -> None:
+    def raise_if_found(self) -> None:
         """Raise if the first batch has probabilities. The first call reads from the device."""
         if isinstance(self.found, Tensor):
             self.found = int(self.found)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins, coins_of_class
-from ..core.contract import COINS
+from ..core.schema import COINS
 from ..kernels.dispatch import columns
 from .checks import check_target, classes_last
 
@@ -44,12 +44,12 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
     """
     rows = classes_last(logits, dim)
     if index is None:
-        coins = Coins(**columns(rows, COINS, narrow=True))
+        coins = Coins(**columns(rows, COINS, keep_dtype=True))
         if torch._C._are_functorch_transforms_active():  # transforms such as vmap return tensors only, not None
             first = (coins.odds == coins.odds).long()
             coins = coins._replace(log_probability=-coins.odds.log1p(), rank=first)
         return coins
     index = check_target(index, rows.shape[:-1], "index")
-    found = columns(rows, (*COINS, "distance", "lost", "ahead"), index, narrow=True)
+    found = columns(rows, (*COINS, "distance", "lost", "ahead"), index, keep_dtype=True)
     given = found.pop("distance"), found.pop("lost"), found.pop("ahead")
     return coins_of_class(Coins(**found), index, *given, rows.shape[-1])

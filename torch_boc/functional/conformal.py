@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.precision import constant, widen
+from ..core.dtypes import constant, to_wide
 from .checks import check_share
 from .histogram import MAGNITUDE, count
 
@@ -42,12 +42,12 @@ class Ranks(NamedTuple):
     total: Tensor
 
 
-def num_places(resolution: int) -> int:
+def num_bins(resolution: int) -> int:
     """The number of places with `resolution` places between a number and its double."""
     return 2 * (HIGHEST - LOWEST) * resolution
 
 
-def score_place(scores: Tensor, resolution: int) -> Tensor:
+def score_bin(scores: Tensor, resolution: int) -> Tensor:
     """The place of each score. A higher score never has a lower place.
 
     The bits of a float32, read as an integer, have the order of the magnitudes, and the leading bits are the place, as
@@ -58,9 +58,9 @@ def score_place(scores: Tensor, resolution: int) -> Tensor:
         resolution: the number of places between a number and its double, a power of two.
 
     Returns:
-        int64 in [0, num_places(resolution)).
+        int64 in [0, num_bins(resolution)).
 
-    >>> score_place(torch.tensor([-9.0, -1.0, 0.0, 1.0, 1.5, 2.0]), 2)
+    >>> score_bin(torch.tensor([-9.0, -1.0, 0.0, 1.0, 1.5, 2.0]), 2)
     tensor([ 25,  31,  96, 160, 161, 162])
     """
     half = (HIGHEST - LOWEST) * resolution
@@ -88,13 +88,13 @@ def _steps_above_lowest(scores: Tensor, resolution: int) -> tuple[Tensor, Tensor
     return exponent * resolution + (fraction * resolution).floor().long(), number < 0
 
 
-def place_starts(resolution: int) -> Tensor:
+def bin_edges(resolution: int) -> Tensor:
     """The lowest number of each place, and inf after the last, in float64. Scores below it are in lower places.
 
-    >>> place_starts(2)[torch.tensor([0, 96, 160, 161, 162, -1])]
+    >>> bin_edges(2)[torch.tensor([0, 96, 160, 161, 162, -1])]
     tensor([  -inf, 0.0000, 1.0000, 1.5000, 2.0000,    inf], dtype=torch.float64)
     """
-    half, step = num_places(resolution) // 2, 24 - resolution.bit_length()  # the bits that do not matter
+    half, step = num_bins(resolution) // 2, 24 - resolution.bit_length()  # the bits that do not matter
     signed = torch.arange(-half, half + 1)
     offset = (127 + LOWEST) * resolution
     ordered = torch.where(signed < 0, signed - offset, signed + offset) << step
@@ -104,7 +104,7 @@ def place_starts(resolution: int) -> Tensor:
     return starts
 
 
-def count_places(place: Tensor, valid: Tensor, places: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
+def count_bins(place: Tensor, valid: Tensor, places: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
     """The number of samples of each group in each place, int64 of shape (groups, places), of those that are `valid`."""
     key = place if group is None else group * places + place
     return count(key.reshape(-1), valid.reshape(-1), groups * places).view(groups, places)
@@ -114,7 +114,7 @@ def look_up_ranks(counts: Tensor, upto: Tensor, place: Tensor, group: Tensor | N
     """The ranks of samples at these places.
 
     Args:
-        counts: (groups, places), from `count_places`.
+        counts: (groups, places), from `count_bins`.
         upto: the sums of `counts` up to each place, `counts.cumsum(-1)`.
         place: any shape, in int64.
         group: the group of each sample; None if there is one group.
@@ -151,13 +151,13 @@ def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
     tensor([0.1000, 0.6000], dtype=torch.float64)
     """
     share = 1.0 if uniform is None else uniform
-    return (widen(ranks.below) + share * widen(ranks.equal + 1)) / widen(ranks.total + 1)
+    return (to_wide(ranks.below) + share * to_wide(ranks.equal + 1)) / to_wide(ranks.total + 1)
 
 
-def place_p_values(counts: Tensor) -> Tensor:
-    """The conservative p-value of a sample at each place, of shape (groups, places), from the counts of `count_places`.
+def bin_p_values(counts: Tensor) -> Tensor:
+    """The conservative p-value of a sample at each place, of shape (groups, places), from the counts of `count_bins`.
 
-    >>> place_p_values(torch.tensor([[1, 2, 96]]))
+    >>> bin_p_values(torch.tensor([[1, 2, 96]]))
     tensor([[0.0200, 0.0400, 1.0000]], dtype=torch.float64)
     """
     upto = counts.cumsum(-1)
@@ -170,7 +170,7 @@ def confidence_stratum(odds: Tensor) -> Tensor:
     >>> confidence_stratum(torch.tensor([1.0, 0.01]))  # confidences of 0.5 and 0.99
     tensor([3, 9])
     """
-    confidence = widen(odds).add(1.0).reciprocal()
+    confidence = to_wide(odds).add(1.0).reciprocal()
     return torch.bucketize(confidence, constant(STRATA, confidence), right=True)
 
 
@@ -186,7 +186,7 @@ def adjusted_p_values(p: Tensor) -> Tensor:
     >>> adjusted_p_values(torch.tensor([0.01, 0.04, 0.03, 0.5]))
     tensor([0.0400, 0.0533, 0.0533, 0.5000], dtype=torch.float64)
     """
-    rising, order = widen(p).sort()  # NaN comes last
+    rising, order = to_wide(p).sort()  # NaN comes last
     total = (~rising.isnan()).sum()
     each = rising * total / torch.arange(1, p.numel() + 1, dtype=rising.dtype, device=p.device)
     each = torch.where(rising.isnan(), torch.inf, each)
@@ -200,13 +200,13 @@ def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
     Nothing is sorted but the p-values of the places, however many samples are tested.
 
     Args:
-        p: (groups, places), from `place_p_values`.
+        p: (groups, places), from `bin_p_values`.
         tested: (groups, places), the number of tested samples at each place.
         fdr: the expected share of false discoveries.
     """
     rising, order = p.reshape(-1).sort()
     number = tested.reshape(-1).index_select(0, order)
-    upto = widen(number.cumsum(0))
+    upto = to_wide(number.cumsum(0))
     adjusted = rising * upto[-1] / upto
     return torch.where((number > 0) & (adjusted <= fdr), rising, -1.0).amax()
 
@@ -218,7 +218,7 @@ def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tenso
     the same p-value.
 
     Args:
-        held_out: (groups, places), the counts of the held-out samples, from `count_places`.
+        held_out: (groups, places), the counts of the held-out samples, from `count_bins`.
         tested: (groups, places), the counts of the samples that are tested.
         alpha: the level.
         invalid: the number of tested samples with NaN or +inf, which are in no place. They are flagged.
@@ -230,8 +230,8 @@ def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tenso
     >>> flagged_share(held_out, tested, 0.03)  # the p-values are 0.02, 0.04 and 1
     tensor(0.7500, dtype=torch.float64)
     """
-    flagged = torch.where(place_p_values(held_out) > alpha, 0, tested).sum() + invalid
-    return widen(flagged) / widen(tested.sum() + invalid)
+    flagged = torch.where(bin_p_values(held_out) > alpha, 0, tested).sum() + invalid
+    return to_wide(flagged) / to_wide(tested.sum() + invalid)
 
 
 def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
     for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):  # a third step changes low bits only
         state = (state ^ ((state >> bits) & (2 ** (64 - bits) - 1))) * factor  # a shift of the unsigned number
     # 23 high bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.
-    return (widen((state >> 41) & (2**23 - 1)) + 0.5) * 2.0**-23
+    return (to_wide((state >> 41) & (2**23 - 1)) + 0.5) * 2.0**-23
 
 
 class Threshold(NamedTuple):

@@ -8,8 +8,8 @@ import torch
 from torch.utils.benchmark import Timer
 
 from .. import __version__
-from ..kernels.cpu import library
-from ..kernels.trial import problem
+from ..kernels.cpu import loader
+from ..kernels.selftest import self_test
 from ..kernels.triton.launch import HAS_TRITON
 from .coins import bag_of_coins
 
@@ -38,12 +38,12 @@ def diagnose() -> dict[str, Any]:
 
 def _native_path() -> dict[str, Any]:
     details = {
-        "variant": library.variant(),
-        "variants": library.present(),
-        "threads": library.threads(),
-        "openmp": library.has_threads(),
+        "variant": loader.variant(),
+        "variants": loader.present(),
+        "threads": loader.threads(),
+        "openmp": loader.has_threads(),
     }
-    return _path("native", "cpu", library.why_not(), details)
+    return _path("native", "cpu", loader.why_not(), details)
 
 
 def _triton_path() -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _path(name: str, device: str, why_not: str, details: dict[str, Any]) -> dict
     `why_not` says why it is not, with the remedy. `trial` says what is wrong with its results: an empty text if nothing
     is wrong, None if it was not tried.
     """
-    trial = None if why_not else problem(device)
+    trial = None if why_not else self_test(device)
     found = {"name": name, "device": device, "available": not why_not, "why_not": why_not}
     return {**found, "trial": trial, "details": details}
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.blocks import computed_again
-from ..core.precision import widen
+from ..core.chunking import recompute_in_backward
+from ..core.dtypes import to_wide
 from .checks import classes_last
 
 # The integral is a sum over nodes t = exp(x - exp(-x)), evenly spaced in x. Beyond these x, exp(-t) and dt are below
@@ -46,7 +46,7 @@ def bag_of_dice(logits: Tensor, faces: int | Sequence[int], *, dim: int = -1) ->
     nodes = NODES + NODES_PER_DOUBLING * max(counts).bit_length()
 
     def losses(z: Tensor) -> tuple[Tensor, ...]:
-        wide = widen(z)
+        wide = to_wide(z)
         top, prediction = wide.max(-1, keepdim=True)
         is_top = torch.arange(z.shape[-1], device=z.device) == prediction
         rivals = (wide - top).masked_fill(is_top, -torch.inf).exp()
@@ -58,5 +58,5 @@ def bag_of_dice(logits: Tensor, faces: int | Sequence[int], *, dim: int = -1) ->
         return tuple(-(weight * torch.expm1(count * survived)).sum(-1) + undefined for count in counts)
 
     mapped = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    found = losses(rows) if mapped else computed_again(losses, weight=nodes)(rows)
+    found = losses(rows) if mapped else recompute_in_backward(losses, weight=nodes)(rows)
     return torch.stack(found, -1) if isinstance(faces, Sequence) else found[0]

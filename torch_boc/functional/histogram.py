@@ -14,7 +14,7 @@ def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
     return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
 
 
-def score_bin(scores: Tensor, bins: int) -> Tensor:
+def float_bin(scores: Tensor, bins: int) -> Tensor:
     """The bin of each score, among `bins` bins that cover all real numbers.
 
     The bits of a float, read as an integer, have the same order as the numbers, and the leading bits are the bin. A bin
@@ -69,5 +69,5 @@ def count_scores(
     invalid.add_((~defined if counted is None else counted & ~defined).sum())
     # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
     first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1)
-    place = score_bin(scores, bins).add_(first).add_(ood * (number * bins))
+    place = float_bin(scores, bins).add_(first).add_(ood * (number * bins))
     histograms.view(-1).scatter_add_(0, place.reshape(-1), valid.long().expand_as(place).reshape(-1))

@@ -1,6 +1,6 @@
 """The scores that separate familiar from unfamiliar inputs, computed from one pass over the logits.
 
-Higher means more in-distribution. A score is a function of the evidence of a sample, and has the name of that function.
+Higher means more in-distribution. A score is a function of the statistics of a sample, and has the name of that function.
 """
 
 import math
@@ -11,13 +11,13 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ..core.blocks import blockwise
+from ..core.chunking import map_chunks
 from ..core.coins import gap_of
-from ..core.extras import extra_numbers, nearest_rivals
-from ..core.precision import accumulator, is_plain, widen
-from . import trials as test
+from ..core.dtypes import accumulation_dtype, is_eager_without_grad, to_wide
+from ..core.score_terms import extra_numbers, nearest_rivals
+from . import binomial_test as test
 from .checks import check_names, classes_last
-from .evidence import Evidence, check_extras, gather
+from .per_sample import SampleStats, check_extras, sample_stats
 
 # Where `choose_temperature` looks: from 2^-6 to 2^10.
 LEAST, MOST, STEPS = -6.0, 10.0, 26
@@ -37,13 +37,13 @@ class Score:
         value: the score as a rising function of that number.
         symbol: the name in tables and figures; by default `name` with spaces.
         axis: the label of its values on an axis; by default the symbol.
-        extras: the numbers that the score needs of those that `gather` computes only if they are among its `extras`.
+        extras: the numbers that the score needs of those that `sample_stats` computes only if they are among its `extras`.
         upside_down: True for the paper's score. It is kept as published, and higher means less in-distribution.
     """
 
     name: str
     summary: str
-    number: Callable[[Evidence], Tensor]
+    number: Callable[[SampleStats], Tensor]
     value: Callable[[Tensor], Tensor]
     symbol: str
     axis: str
@@ -92,16 +92,16 @@ def unsaturated_scores(
     (tensor([1., 1.], dtype=torch.float64), tensor([-3.8575e-22, -1.7513e-26], dtype=torch.float64))
     """
     chosen = tuple(scores) if names is None else check_names("scores", names, scores)
-    return rank(gather(logits, dim=dim, trials=trials, extras=need_extras(chosen)), chosen)
+    return ranking_numbers(sample_stats(logits, dim=dim, trials=trials, extras=required_extras(chosen)), chosen)
 
 
-def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
-    """`unsaturated_scores` from evidence, gathered with the `extras` that `need_extras` lists."""
-    return {name: scores[name].number(evidence) for name in names}
+def ranking_numbers(stats: SampleStats, names: Iterable[str]) -> dict[str, Tensor]:
+    """`unsaturated_scores` from statistics, gathered with the `extras` that `required_extras` lists."""
+    return {name: scores[name].number(stats) for name in names}
 
 
-def need_extras(names: Iterable[str]) -> tuple[str, ...]:
-    """What these scores need as the `extras` of `gather`."""
+def required_extras(names: Iterable[str]) -> tuple[str, ...]:
+    """What these scores need as the `extras` of `sample_stats`."""
     return check_extras({extra for name in names for extra in scores[name].extras})
 
 
@@ -113,10 +113,10 @@ def register(
     value: Callable[[Tensor], Tensor] = lambda number: number,
     extras: Iterable[str] = (),
     upside_down: bool = False,
-) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
-    """Register a function of the evidence as the `number` of a score, which gets the function's name; see `Score`."""
+) -> Callable[[Callable[[SampleStats], Tensor]], Callable[[SampleStats], Tensor]]:
+    """Register a function of the statistics as the `number` of a score, which gets the function's name; see `Score`."""
 
-    def add(number: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
+    def add(number: Callable[[SampleStats], Tensor]) -> Callable[[SampleStats], Tensor]:
         name = number.__name__.removeprefix("_")
         called = symbol or name.replace("_", " ")
         needs = check_extras(extras)
@@ -126,56 +126,58 @@ def register(
     return add
 
 
-def _given(x: Tensor | None) -> Tensor:
+def _required(x: Tensor | None) -> Tensor:
     if x is None:
-        raise ValueError("expected evidence with the top logits and the sums that this score needs, got none of these")
+        raise ValueError(
+            "expected statistics with the top logits and the sums that this score needs, got none of these"
+        )
     return x
 
 
 @register("largest softmax probability", symbol="MSP", value=lambda odds: 1 / (1 - odds))
-def msp(evidence: Evidence) -> Tensor:
-    return -evidence.coins.odds
+def msp(stats: SampleStats) -> Tensor:
+    return -stats.coins.odds
 
 
 @register("log of the odds for the prediction, which does not saturate", extras=["log_odds"])
-def log_odds(evidence: Evidence) -> Tensor:
-    return _given(evidence.log_odds)
+def log_odds(stats: SampleStats) -> Tensor:
+    return _required(stats.log_odds)
 
 
 @register("log sum exp of the logits, minus the energy at temperature 1")
-def energy(evidence: Evidence) -> Tensor:
-    return _given(evidence.top) + torch.log1p(evidence.coins.odds)
+def energy(stats: SampleStats) -> Tensor:
+    return _required(stats.top) + torch.log1p(stats.coins.odds)
 
 
 @register("largest logit")
-def max_logit(evidence: Evidence) -> Tensor:
-    return _given(evidence.top)
+def max_logit(stats: SampleStats) -> Tensor:
+    return _required(stats.top)
 
 
-@register("minus the entropy of the softmax", extras=["surprise"])
-def entropy(evidence: Evidence) -> Tensor:
-    odds = evidence.coins.odds
-    return -(torch.log1p(odds) + _given(evidence.surprise) / (1 + odds))
+@register("minus the entropy of the softmax", extras=["entropy_sum"])
+def entropy(stats: SampleStats) -> Tensor:
+    odds = stats.coins.odds
+    return -(torch.log1p(odds) + _required(stats.entropy_sum) / (1 + odds))
 
 
 @register("minus the generalized entropy of the 100 largest probabilities", symbol="GEN", extras=["gen"])
-def gen(evidence: Evidence) -> Tensor:
-    return -_given(evidence.gen)
+def gen(stats: SampleStats) -> Tensor:
+    return -_required(stats.gen)
 
 
 @register("mean log-odds of the coins: mean distance of the rivals below the top logit", extras=["margin"])
-def logit_gap(evidence: Evidence) -> Tensor:
-    return _given(evidence.margin) / (evidence.num_classes - 1)
+def logit_gap(stats: SampleStats) -> Tensor:
+    return _required(stats.margin) / (stats.num_classes - 1)
 
 
 @register("mean distance of the N nearest rivals below the top logit", symbol="logit gap, top N", extras=["top_margin"])
-def logit_gap_top(evidence: Evidence) -> Tensor:
-    return _given(evidence.top_margin) / nearest_rivals(evidence.num_classes)
+def logit_gap_top(stats: SampleStats) -> Tensor:
+    return _required(stats.top_margin) / nearest_rivals(stats.num_classes)
 
 
 @register("mean chance that the top class beats a rival", symbol="q̄", value=lambda minus_loss: 1 + minus_loss)
-def dominance(evidence: Evidence) -> Tensor:
-    return -evidence.coins.loss
+def dominance(stats: SampleStats) -> Tensor:
+    return -stats.coins.loss
 
 
 @register(
@@ -184,23 +186,23 @@ def dominance(evidence: Evidence) -> Tensor:
     value=lambda minus_loss: 1 + minus_loss,
     extras=["tempered_loss"],
 )
-def _tempered_dominance(evidence: Evidence) -> Tensor:
-    return -_given(evidence.tempered_loss)
+def _tempered_dominance(stats: SampleStats) -> Tensor:
+    return -_required(stats.tempered_loss)
 
 
 @register("minus the coherence gap", symbol="−Δ")
-def gap(evidence: Evidence) -> Tensor:
-    return -gap_of(evidence.coins.odds, evidence.coins.loss)  # torch 2.7 cannot compile the property `gap`
+def gap(stats: SampleStats) -> Tensor:
+    return -gap_of(stats.coins.odds, stats.coins.loss)  # torch 2.7 cannot compile the property `gap`
 
 
 @register("log of the p-value of the expected wins", symbol="p*", axis="log p*")
-def log_p_value(evidence: Evidence) -> Tensor:
-    return test.log_p_value(evidence.coins, evidence.trials)
+def log_p_value(stats: SampleStats) -> Tensor:
+    return test.log_p_value(stats.coins, stats.trials)
 
 
 @register("minus the concentration of the rest on few rivals", symbol="−ρ")
-def concentration(evidence: Evidence) -> Tensor:
-    return -evidence.coins.concentration
+def concentration(stats: SampleStats) -> Tensor:
+    return -stats.coins.concentration
 
 
 @register(
@@ -209,8 +211,8 @@ def concentration(evidence: Evidence) -> Tensor:
     value=lambda minus_log: -torch.expm1(-minus_log),
     upside_down=True,
 )
-def structural_score(evidence: Evidence) -> Tensor:
-    return -test.log_p_value(evidence.coins, evidence.trials)
+def structural_score(stats: SampleStats) -> Tensor:
+    return -test.log_p_value(stats.coins, stats.trials)
 
 
 def tempered_dominance(logits: Tensor, temperature: float | Tensor, *, dim: int = -1) -> Tensor:
@@ -266,7 +268,7 @@ def choose_temperature(logits: Tensor, *, dominance: float = 0.9, dim: int = -1)
     rows = classes_last(logits.detach(), dim)
     if rows.shape[:-1].numel() == 0:
         raise ValueError(f"expected logits of at least one sample, got shape {tuple(logits.shape)}")
-    low = widen(torch.full((), LEAST, device=rows.device))
+    low = to_wide(torch.full((), LEAST, device=rows.device))
     high = torch.full_like(low, MOST)
     for _ in range(STEPS):  # the dominance of every sample falls with the temperature
         middle = (low + high) / 2
@@ -277,6 +279,6 @@ def choose_temperature(logits: Tensor, *, dominance: float = 0.9, dim: int = -1)
 
 def _tempered_loss(rows: Tensor, temperature: float | Tensor) -> Tensor:
     """The mean chance that the top class loses a coin flip at this temperature."""
-    if not is_plain(rows):
+    if not is_eager_without_grad(rows):
         return extra_numbers(rows, ("tempered_loss",), temperature=temperature)[0]
-    return blockwise(lambda z: (gather(z.to(accumulator(z.dtype)) / temperature).coins.loss,), rows)[0]
+    return map_chunks(lambda z: (sample_stats(z.to(accumulation_dtype(z.dtype)) / temperature).coins.loss,), rows)[0]

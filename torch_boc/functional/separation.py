@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
+from ..core.dtypes import to_wide
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -21,14 +21,14 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
     >>> auroc(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]))
     tensor(0.8750, dtype=torch.float64)
     """
-    positive, negative = widen(id_scores).contiguous(), widen(ood_scores).sort().values
+    positive, negative = to_wide(id_scores).contiguous(), to_wide(ood_scores).sort().values
     # The mean is that of integers, which is exact in any order.
     twice_below = torch.searchsorted(negative, positive) + torch.searchsorted(negative, positive, right=True)
-    share = widen(twice_below).mean() / (2 * negative.numel() or math.nan)
+    share = to_wide(twice_below).mean() / (2 * negative.numel() or math.nan)
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
-def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None) -> Tensor:
+def survival(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None) -> Tensor:
     """The share of a set at or above each threshold: the true or the false positive rate, depending on the set.
 
     Args:
@@ -39,13 +39,13 @@ def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = 
     Returns:
         (T,) in float64 (float32 on MPS).
 
-    >>> share_above(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([3.0, 2.0]))
+    >>> survival(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([3.0, 2.0]))
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     place = torch.searchsorted(rising, thresholds)
     if weights is None:
-        return 1 - widen(place) / rising.numel()
-    below = torch.cat([widen(weights).new_zeros(1), widen(weights).cumsum(0)])
+        return 1 - to_wide(place) / rising.numel()
+    below = torch.cat([to_wide(weights).new_zeros(1), to_wide(weights).cumsum(0)])
     return 1 - below[place] / below[-1]
 
 
@@ -65,12 +65,12 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     """
     if not 0 < tpr <= 1:
         raise ValueError(f"expected tpr in (0, 1], got {tpr}")
-    positive, negative = widen(id_scores), widen(ood_scores)
+    positive, negative = to_wide(id_scores), to_wide(ood_scores)
     if positive.numel() == 0 or negative.numel() == 0:
         return positive.new_full((), math.nan)
     kept = max(1, math.ceil(tpr * positive.numel() - 1e-9))
     threshold = positive.sort(descending=True).values[kept - 1]
-    share = widen(negative >= threshold).mean()
+    share = to_wide(negative >= threshold).mean()
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
@@ -89,10 +89,12 @@ def aupr(positive_scores: Tensor, negative_scores: Tensor) -> Tensor:
     >>> aupr(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]))
     tensor(0.9167, dtype=torch.float64)
     """
-    scores = torch.cat([widen(positive_scores), widen(negative_scores)])
+    scores = torch.cat([to_wide(positive_scores), to_wide(negative_scores)])
     positive = torch.arange(len(scores), device=scores.device) < len(positive_scores)
     values, place = scores.unique(return_inverse=True)
-    counts = widen(torch.stack([torch.bincount(place[side], minlength=len(values)) for side in (positive, ~positive)]))
+    counts = to_wide(
+        torch.stack([torch.bincount(place[side], minlength=len(values)) for side in (positive, ~positive)])
+    )
     area, _ = binned_aupr(*counts)
     return torch.where(scores.isnan().any(), math.nan, area)
 
@@ -104,8 +106,8 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
         id_histogram: (..., bins), how many in-distribution samples are in each bin, in rising order of the score.
         ood_histogram: (..., bins), the same for the out-of-distribution samples.
     """
-    below = widen(ood_histogram.cumsum(-1) - ood_histogram)
-    positive, negative = widen(id_histogram), widen(ood_histogram)
+    below = to_wide(ood_histogram.cumsum(-1) - ood_histogram)
+    positive, negative = to_wide(id_histogram), to_wide(ood_histogram)
     pairs = positive.sum(-1) * negative.sum(-1)
     tie = (positive * negative).sum(-1) / 2
     return ((positive * below).sum(-1) + tie) / pairs, tie / pairs
@@ -113,9 +115,9 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
     """`fpr_at_tpr` from histograms, and by how much it can be too high: the share in the bin of the threshold."""
-    positive, negative = widen(id_histogram), widen(ood_histogram)
+    positive, negative = to_wide(id_histogram), to_wide(ood_histogram)
     # Those in this bin or above, as sums of integers.
-    kept, above = (widen(x.flip(0).cumsum(0).flip(0)) for x in (id_histogram, ood_histogram))
+    kept, above = (to_wide(x.flip(0).cumsum(0).flip(0)) for x in (id_histogram, ood_histogram))
     place = ((kept >= tpr * positive.sum() - 1e-9).sum() - 1).clamp_min(0)  # the highest bin that keeps enough samples
     total = negative.sum() * (positive.sum() / positive.sum())  # NaN without in-distribution samples
     return above.take(place) / total, negative.take(place) / total
@@ -123,7 +125,7 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
 
 def binned_aupr(positive_histogram: Tensor, negative_histogram: Tensor) -> tuple[Tensor, Tensor]:
     """`aupr` from histograms in rising order of the score, and its largest error, whatever the order within a bin."""
-    positive, negative = widen(positive_histogram).flip(-1), widen(negative_histogram).flip(-1)
+    positive, negative = to_wide(positive_histogram).flip(-1), to_wide(negative_histogram).flip(-1)
     true, false = positive.cumsum(-1), negative.cumsum(-1)
     some = negative.sum(-1) / negative.sum(-1)  # NaN without negative samples
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.contract import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
-from ..core.precision import widen
+from ..core.dtypes import to_wide
+from ..core.schema import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
 from ..core.tally import empty_tally, equal_bin
 from .bounds import forced_gap
 from .checks import check_logits, check_names
-from .evidence import gather
 from .histogram import count
+from .per_sample import sample_stats
 from .tally import add_logits, named_sums
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
@@ -102,10 +102,10 @@ def coherence_gap(
     """
     check_gap(part, average)
     dim = check_logits(logits, dim, target)
-    evidence = gather(logits, target, dim=dim, ignore_index=ignore_index)
-    coins, classes = evidence.coins, evidence.num_classes
+    stats = sample_stats(logits, target, dim=dim, ignore_index=ignore_index)
+    coins, classes = stats.coins, stats.num_classes
     gap = {"total": coins.gap, "forced": forced_gap(coins.odds, classes), "free": coins.free_gap}[part].reshape(-1)
-    counted = ~gap.isnan() if evidence.counted is None else ~gap.isnan() & evidence.counted.reshape(-1)
+    counted = ~gap.isnan() if stats.counted is None else ~gap.isnan() & stats.counted.reshape(-1)
     place = coins.prediction.reshape(-1) if average != "micro" else torch.zeros_like(counted, dtype=torch.int64)
     zeros = gap.new_zeros(classes if average != "micro" else 1)
     sums = zeros.scatter_add(0, place, gap.masked_fill(~counted, 0.0))
@@ -144,8 +144,8 @@ def summarize(total: Tally, *, p_values: bool = True) -> dict[str, Tensor]:
         "structural_score": 1 - mean["p_value"],
         **{name: histogram_quantile(total.gap_histogram, level) for name, level in QUANTILES.items()},
         "accuracy": number.correct / number.labelled,
-        "ece": error_of_bins(by_confidence, bins.labelled.sum()),
-        "ece_dominance": error_of_bins(by_dominance, bins.labelled_by_dominance.sum()),
+        "ece": binned_error(by_confidence, bins.labelled.sum()),
+        "ece_dominance": binned_error(by_dominance, bins.labelled_by_dominance.sum()),
         **{name: value / number.labelled for name, value in over_labelled._asdict().items()},
         "gap_correct": over_labelled.gap_correct / number.correct,
         "gap_wrong": over_labelled.gap_wrong / (number.labelled - number.correct),
@@ -155,10 +155,10 @@ def summarize(total: Tally, *, p_values: bool = True) -> dict[str, Tensor]:
 
 def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     """The quantile of the gap at `level`, interpolated on the logarithmic scale of its bin; NaN without samples."""
-    below = widen(histogram.cumsum(0))
+    below = to_wide(histogram.cumsum(0))
     wanted = level * below[-1]
     place = torch.searchsorted(below, wanted.unsqueeze(0)).clamp(max=GAP_BINS - 1)
-    inside = widen(histogram[place])
+    inside = to_wide(histogram[place])
     share = (wanted - (below[place] - inside)) / inside  # 0 / 0 = NaN without samples
     value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
     return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)
@@ -178,11 +178,11 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
     tensor(0.2500, dtype=torch.float64)
     """
-    excess = count(equal_bin(confidence, bins), widen(correct) - widen(confidence), bins)
-    return error_of_bins(excess, len(confidence))
+    excess = count(equal_bin(confidence, bins), to_wide(correct) - to_wide(confidence), bins)
+    return binned_error(excess, len(confidence))
 
 
-def error_of_bins(excess: Tensor, samples: Tensor | int) -> Tensor:
+def binned_error(excess: Tensor, samples: Tensor | int) -> Tensor:
     """The calibration error from the excess of each bin, with the bins on the last axis: sum of |excess| / samples.
 
     Args:

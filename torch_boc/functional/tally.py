@@ -1,7 +1,7 @@
 """Counts and sums over any number of samples, in memory of fixed size.
 
 The tally of two batches is the sum of their tallies. So tallies can be added up over batches and over processes.
-`core.contract` has the layout.
+`core.schema` has the layout.
 """
 
 import math
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.blocks import pieces
-from ..core.contract import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
-from ..core.precision import widen
+from ..core.chunking import chunks
+from ..core.dtypes import to_wide
+from ..core.schema import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
 from ..core.tally import equal_bin, is_class
-from ..kernels.dispatch import columns, decide, tally_logits
+from ..kernels.dispatch import choose_kernels, columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
-from .checks import bare, check_target, check_trials, classes_last
-from .evidence import Evidence, gather
+from .checks import check_target, check_trials, classes_last, detached
+from .per_sample import SampleStats, sample_stats
 
 # A larger batch is added piece by piece, so that what is kept of it takes little memory: logits for torch's operations,
 # a few numbers per row for kernels, of which every piece starts several.
@@ -36,18 +36,18 @@ def gap_edges() -> list[float]:
     return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
 
 
-def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> None:
+def add_sample_stats(total: Tally, stats: SampleStats, *, alpha: float = 0.05) -> None:
     """Add the tally of a batch of any shape to `total`, in place. The host never waits for a value of a tensor.
 
-    Evidence of 0 trials adds nothing to what is about p-values.
+    SampleStats of 0 trials adds nothing to what is about p-values.
 
     Samples that are not `counted` do not count at all. Rows with NaN or +inf count as `invalid` and nowhere else. A
     target that is no class counts in `bad_targets`, and its sample counts as a sample without a target.
     """
-    coins, labels = evidence.coins, (evidence.target, evidence.distance, evidence.counted)
+    coins, labels = stats.coins, (stats.target, stats.distance, stats.counted)
     if coins.odds.requires_grad:
         coins = coins._replace(**{name: getattr(coins, name).detach() for name in COINS})
-    add_samples(total, coins, labels, evidence.num_classes, evidence.trials, alpha)
+    add_samples(total, coins, labels, stats.num_classes, stats.trials, alpha)
 
 
 def add_logits(
@@ -71,15 +71,17 @@ def add_logits(
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
     """
-    rows, trials = bare(classes_last(logits, dim)), trials and check_trials(trials)
+    rows, trials = detached(classes_last(logits, dim)), trials and check_trials(trials)
     target = None if target is None else check_target(target, rows.shape[:-1])
     if tally_logits(total, rows, target, ignore_index, trials, alpha):
         return
     labels = () if target is None else (target.unsqueeze(-1),)
-    limit = MOST_LOGITS if decide(rows) is None else MOST_ROWS * rows.shape[-1]
-    for piece, *own in pieces(rows, *labels, limit=limit):
+    limit = MOST_LOGITS if choose_kernels(rows) is None else MOST_ROWS * rows.shape[-1]
+    for piece, *own in chunks(rows, *labels, limit=limit):
         given = own[0].squeeze(-1) if own else None
-        add_evidence(total, gather(piece, given, ignore_index=ignore_index)._replace(trials=trials), alpha=alpha)
+        add_sample_stats(
+            total, sample_stats(piece, given, ignore_index=ignore_index)._replace(trials=trials), alpha=alpha
+        )
 
 
 def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_index: int | None = None) -> None:
@@ -91,9 +93,9 @@ def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_inde
         target: class indices of shape (...). Samples with other targets, or with `ignore_index`, do not count.
         ignore_index: samples with this target do not count.
     """
-    rows, (classes, bins) = bare(logits), excess.shape
-    for piece, own in pieces(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
-        chance, label = widen(piece).softmax(-1).flatten(0, -2), own.reshape(-1, 1)
+    rows, (classes, bins) = detached(logits), excess.shape
+    for piece, own in chunks(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
+        chance, label = to_wide(piece).softmax(-1).flatten(0, -2), own.reshape(-1, 1)
         counted = is_class(label, classes) & chance.isfinite().all(-1, keepdim=True)
         if ignore_index is not None:
             counted = counted & (label != ignore_index)
@@ -121,7 +123,7 @@ def add_gaps(
         part: "total", "forced" or "free".
         ignore_index: samples with this target do not count.
     """
-    rows, (sums, samples, invalid) = bare(classes_last(logits, -1)), states
+    rows, (sums, samples, invalid) = detached(classes_last(logits, -1)), states
     target = None if target is None else check_target(target, rows.shape[:-1])
     name = {"total": "gap", "forced": "odds", "free": "free_gap"}[part]
     found = columns(rows, (name,) if len(sums) == 1 else (name, "prediction"))

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from ..core.coins import Coins
-from ..core.contract import COINS
-from ..core.precision import widen
+from ..core.dtypes import to_wide
+from ..core.schema import COINS
 from ..core.tally import is_class, log_loss
-from ..core.top import find_top_k
+from ..core.topk import find_top_k
 from ..kernels.dispatch import columns
-from .checks import bare, check_target, classes_last
-from .evidence import Evidence
+from .checks import check_target, classes_last, detached
+from .per_sample import SampleStats
 from .registry import entropy
 
 # How many of the likeliest classes are kept for each token, unless another number is given.
@@ -76,14 +76,14 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     >>> numbers.log_probability, numbers.rank, numbers.lost_coins, numbers.rivals
     (tensor([-1.4402], dtype=torch.float64), tensor([2]), tensor([0.4356], dtype=torch.float64), tensor([[0, 1]]))
     """
-    rows = classes_last(bare(logits), -1)
+    rows = classes_last(detached(logits), -1)
     token = check_target(token, rows.shape[:-1], "token")
-    found = columns(rows, (*COINS, "surprise", "distance", "ahead"), token)
+    found = columns(rows, (*COINS, "entropy_sum", "distance", "ahead"), token)
     coins = Coins(*(found[name] for name in COINS))
     values, places = find_top_k(rows, min(rivals, rows.shape[-1]))
     known = is_class(token, rows.shape[-1])
     normaliser = torch.log1p(coins.odds)
-    below = widen(values) - widen(values[..., :1])
+    below = to_wide(values) - to_wide(values[..., :1])
     return TokenNumbers(
         torch.where(known, -log_loss(coins.odds, found["distance"]), torch.nan),
         torch.where(known, found["ahead"] + 1, 0),
@@ -92,7 +92,7 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
         coins.loss * (rows.shape[-1] - 1.0),
         coins.gap,
         coins.concentration,
-        -entropy(Evidence(coins, rows.shape[-1], surprise=found["surprise"])),
+        -entropy(SampleStats(coins, rows.shape[-1], entropy_sum=found["entropy_sum"])),
         places,
         below - normaliser.unsqueeze(-1),
     )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..data.sheets import as_tensor, numpy
+from ..data.tables import as_tensor, numpy
 from .batches import check_id
 from .predictor import BoCPredictor
 
@@ -66,7 +66,7 @@ class BoCBatchPredictor:
             raise TypeError(f"expected factory as a function that returns the model, got {type(factory).__name__}")
         # Bad options are refused here, before workers start. A compiled module could not be pickled.
         self._blank = BoCPredictor(nn.Identity(), progress=False, **options | {"compile": False})
-        found = tuple(self._blank.of_nothing(labelled=target is not None))
+        found = tuple(self._blank.empty(labelled=target is not None))
         taken = ("target", *found)
         check_id(id, taken)
         if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
@@ -93,7 +93,7 @@ class BoCBatchPredictor:
         size = len(next(iter(batch.values()), ()))
         table: dict[str, Any] = {} if self.target is None else {"target": torch.arange(0)}
         if size == 0:
-            table |= self._blank.of_nothing(labelled=self.target is not None)
+            table |= self._blank.empty(labelled=self.target is not None)
         else:
             if self._predictor is None:
                 self._predictor = BoCPredictor(self.factory().eval(), progress=False, **self._options)

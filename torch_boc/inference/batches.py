@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..data.finding import describe, split_batch
+from ..data.extract import describe, split_batch
 from ..data.parquet import Column
 from ..functional.checks import check_target
 
@@ -54,7 +54,7 @@ def _entries(x: Any) -> int | None:
 class BatchReader:
     """Turns what a loader yields into a `Batch` for one model.
 
-    A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.finding.TARGET_NAMES`. An
+    A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.extract.TARGET_NAMES`. An
     argument that the model's forward requires is never the target. x is a tensor, a sequence of tensors
     (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
     does not take are left out. With an `id`, the batch also has ids: (x, target, id), or a mapping with that key.

@@ -49,7 +49,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class Landing(NamedTuple):
+class HostCopy(NamedTuple):
     """Columns that are being copied to the CPU.
 
     Attributes:
@@ -71,9 +71,9 @@ class Landing(NamedTuple):
         return self.columns
 
 
-def land(columns: Mapping[str, Column]) -> Landing:
+def start_host_copy(columns: Mapping[str, Column]) -> HostCopy:
     """Start the copy of the tensors to the CPU: from a device with streams into pinned memory, a dtype at a time."""
-    landing, alike = Landing(dict(columns), {}, {}), dict[Any, list[str]]()
+    landing, alike = HostCopy(dict(columns), {}, {}), dict[Any, list[str]]()
     for name, x in columns.items():
         if isinstance(x, Tensor) and has_streams(x.device):
             alike.setdefault((x.device, x.dtype, x.shape), []).append(name)
@@ -168,7 +168,7 @@ class Prefetch:
         self._next: deque[Batch] = deque()
         self._copies: deque[tuple[Batch, Batch, Any]] = deque()  # a batch, its copy, and the event of its arrival
 
-    def take(self) -> Batch | None:
+    def next_batch(self) -> Batch | None:
         """The next batch; None at the end."""
         return self._next.popleft() if self._next else next(self._batches, None)
 

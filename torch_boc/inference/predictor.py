@@ -25,17 +25,17 @@ from torch.utils.data import (
 from .. import __version__
 from .._optional import require, require_pyarrow
 from ..data.atomic import check_folder, check_parquet
-from ..data.finding import call_model, check_source
+from ..data.extract import call_model, check_source
 from ..data.parquet import Column, ParquetFile
-from ..functional.checks import FirstBatch, as_binary
-from ..functional.columns import TARGET_COLUMN
+from ..functional.checks import ProbabilityCheck, as_binary
+from ..functional.table_columns import TARGET_COLUMN
 from ..nn import Acceptance, ConformalTest
-from ..nn.screening import SampleColumns
+from ..nn.decision_columns import SampleColumns
 from .batches import Batch, BatchReader, check_id
-from .device import Fitting, Landing, Prefetch, device_of, evaluating, has_streams, land, to_device
-from .order import SharedData, as_loader, count_samples, has_own_memory, number
-from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings, remove_parts
-from .ranks import check_shard, find_rank
+from .device import Fitting, HostCopy, Prefetch, device_of, evaluating, has_streams, start_host_copy, to_device
+from .distributed import check_shard, find_rank
+from .indexing import SharedData, as_loader, count_samples, has_own_memory, with_indices
+from .resume import RunFolder, check_settings, checksum, exclusive_lock, metadata_of, read_settings, remove_parts
 
 REMEDY = "remove the softmax from the model, or let the model return the logarithm"
 REPLACE = "To replace the file, leave resume=True out, or delete it"
@@ -163,7 +163,7 @@ class BoCPredictor:
         self.model = model if device is None else model.to(device)
         self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
         if self.conformal_test is not None:
-            self.conformal_test.follow(self.device)
+            self.conformal_test.move_to(self.device)
         self.logits, self.binary, forward = logits, binary, partial(call_model, model, logits)
         self._plain: Callable[..., tuple[Any, Tensor]] = forward
         self._forward = torch.compile(forward, mode=None if compile is True else compile) if compile else forward
@@ -172,7 +172,7 @@ class BoCPredictor:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
             raise ValueError(f"expected prefetch as a positive integer, got {prefetch!r}")
         self._ahead, self.prefetch = int(has_streams(self.device)), prefetch
-        self._first, self._fitting = FirstBatch(remedy=REMEDY), Fitting()
+        self._first, self._fitting = ProbabilityCheck(remedy=REMEDY), Fitting()
 
     @property
     def settings(self) -> dict[str, object]:
@@ -200,16 +200,16 @@ class BoCPredictor:
         if self.shard is not None:
             data, rank = SharedData(loader, *how), find_rank(self.shard)
             blocks = data.share(data.block_size(rank.world), rank)
-            return self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)), data.loader)
+            return self._tables(data.batches(blocks, self._reader), sum(map(len, blocks)), data.loader)
         loader = as_loader(loader, *how)
-        return self._tables(number(loader, self._reader), count_samples(loader), loader)
+        return self._tables(with_indices(loader, self._reader), count_samples(loader), loader)
 
     def predict_batch(self, batch: Any) -> dict[str, Any]:
         """The table of one batch, without `index`, for a loop of your own. The model must be in eval mode."""
         read = self._reader.read(batch)
         columns = self._fitting(lambda piece: self._columns(to_device(piece, self.device)), read)
-        table = land({**read.known, **columns}).wait()
-        self._first.refuse()
+        table = start_host_copy({**read.known, **columns}).wait()
+        self._first.raise_if_found()
         return self._named(table)
 
     def to_frame(self, loader: Any) -> Any:
@@ -261,7 +261,7 @@ class BoCPredictor:
             path, data, rank = check_folder(path), SharedData(loader, *how), find_rank(self.shard)
             folder = RunFolder(path, settings | {"samples": data.samples}, data.block_size(rank.world))
             blocks = [block for block in data.share(folder.block, rank) if not folder.has(block)]
-            batches = data.numbered(blocks, self._reader)
+            batches = data.batches(blocks, self._reader)
             with closing(self._tables(batches, sum(map(len, blocks)), data.loader)) as tables:
                 folder.write(tables, blocks)
             return path
@@ -273,7 +273,7 @@ class BoCPredictor:
         if resume and unordered:
             order = f"whose order is the same in the next run, got a DataLoader with {unordered}"
             raise ValueError(f"expected a loader {order}; leave shuffle=True out, or resume=True")
-        batches, samples = number(loader, self._reader), count_samples(loader)
+        batches, samples = with_indices(loader, self._reader), count_samples(loader)
         if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
             which = f"process {sampler.rank + 1} of {sampler.num_replicas}"
             words = f"this file has the samples of {which} only; with shard='auto' all processes write one folder"
@@ -281,7 +281,7 @@ class BoCPredictor:
         settings |= {"batches": length_hint(loader, -1)} if samples is None else {"samples": samples}
         if isinstance(getattr(loader, "dataset", None), IterableDataset) and loader.num_workers > 1:
             settings |= {"num_workers": loader.num_workers}  # which decide the order
-        with one_writer(path) if os.name == "posix" else nullcontext():
+        with exclusive_lock(path) if os.name == "posix" else nullcontext():
             if not resume:
                 with ParquetFile(path, metadata_of(settings)) as file:
                     for columns in self._tables(batches, samples, loader):
@@ -303,11 +303,11 @@ class BoCPredictor:
         On a GPU, the next batches are copied to the device, and one is started, before a table is read. The loader is
         where the batches come from.
         """
-        self._first, seen = FirstBatch(binary=self.binary, remedy=REMEDY), 0
-        landing: deque[Landing] = deque()
+        self._first, seen = ProbabilityCheck(binary=self.binary, remedy=REMEDY), 0
+        landing: deque[HostCopy] = deque()
         prefetch = Prefetch(batches, self.device, trusted=has_own_memory(loader), ahead=self.prefetch)
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
-            while (batch := prefetch.take()) is not None or landing:
+            while (batch := prefetch.next_batch()) is not None or landing:
                 if batch is not None:
                     done = min(max(start - seen, 0), batch.size)
                     seen += batch.size
@@ -315,12 +315,12 @@ class BoCPredictor:
                         continue
                     batch = batch.piece(done, batch.size) if done else batch
                     columns = self._fitting(lambda piece: self._columns(prefetch.deliver(piece)), batch)
-                    landing.append(land({**batch.known, **columns}))
+                    landing.append(start_host_copy({**batch.known, **columns}))
                     if self._fitting.limit is None:  # else the memory is short
                         prefetch.fetch()
                 if batch is None or len(landing) > self._ahead:
                     table = landing.popleft().wait()
-                    self._first.refuse()
+                    self._first.raise_if_found()
                     if bar is not None:
                         bar.update(len(table[self.columns[0]]))
                     yield self._named(table)
@@ -328,7 +328,7 @@ class BoCPredictor:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
         if not seen:
             ids: dict[str, Column] = {} if self.id is None else {self.id: []}
-            yield {"index": torch.arange(0), **ids, **self.of_nothing()}
+            yield {"index": torch.arange(0), **ids, **self.empty()}
 
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
@@ -343,7 +343,7 @@ class BoCPredictor:
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; a "
                 "table has one row for each sample: put a module around the model that reduces the other axes"
             )
-        self._first.look(logits)
+        self._first.check(logits)
         # Outside of inference mode, so that users get ordinary tensors.
         return self._probe(logits, batch.known.get("target")) | self._more(logits)  # type: ignore[arg-type]
 
@@ -365,9 +365,9 @@ class BoCPredictor:
             table["class_name"] = [names[i] for i in table["prediction"].tolist()]
         return {name: x for name, x in table.items() if name not in self.columns} | {x: table[x] for x in self.columns}
 
-    def of_nothing(self, *, labelled: bool = False) -> dict[str, Any]:
+    def empty(self, *, labelled: bool = False) -> dict[str, Any]:
         """The columns of no samples, with or without targets."""
         lists = {"top_classes": torch.zeros(0, self.top_k, dtype=torch.int64), "logits": torch.zeros(0, 2)}
         lists |= {"top_confidences": torch.zeros(0, self.top_k)}
         more = {name: x for name, x in lists.items() if name in self.columns}
-        return self._named(self._probe.of_nothing(labelled=labelled) | more)
+        return self._named(self._probe.empty(labelled=labelled) | more)

@@ -19,16 +19,16 @@ from torch.nn import Parameter
 
 from ..core import tails
 from ..core.coins import Coins
-from ..core.columns import columns as columns_by_torch
-from ..core.contract import NOT_BY_TRITON, QUANTITIES, Labels, Tally
-from ..core.precision import wide_dtype, widen
-from ..core.rows import Rows
+from ..core.dtypes import to_wide, wide_dtype
+from ..core.row_numbers import columns as columns_by_torch
+from ..core.row_sums import RowSums
+from ..core.schema import NOT_BY_TRITON, QUANTITIES, Labels, Tally
 from ..core.tally import add_samples
 from . import operators
-from .cpu import calls
-from .cpu import library as native
-from .cpu.calls import DTYPES, MOST_TRIALS
-from .trial import is_trusted
+from .cpu import bindings
+from .cpu import loader as native
+from .cpu.bindings import DTYPES, MOST_TRIALS
+from .selftest import is_trusted
 from .triton import launch
 from .triton.launch import available, interpreted, is_warm
 
@@ -83,7 +83,7 @@ def use(path: str) -> Iterator[None]:
         _traced.path = _chosen.get()  # not the value from before, which another task of this thread may have set
 
 
-class Path(NamedTuple):
+class KernelSet(NamedTuple):
     """Kernels that compute a call.
 
     Attributes:
@@ -101,15 +101,16 @@ class Path(NamedTuple):
 
 
 _NATIVE = {
-    watched: Path(x, frozenset(QUANTITIES), MOST_TRIALS, True) for watched, x in ((True, operators), (False, calls))
+    watched: KernelSet(x, frozenset(QUANTITIES), MOST_TRIALS, True)
+    for watched, x in ((True, operators), (False, bindings))
 }
 _TRITON = {
-    watched: Path(x, frozenset(QUANTITIES) - NOT_BY_TRITON, sys.maxsize, False)
+    watched: KernelSet(x, frozenset(QUANTITIES) - NOT_BY_TRITON, sys.maxsize, False)
     for watched, x in ((True, operators), (False, launch))
 }
 
 
-def decide(x: Tensor, *, logits: bool = True) -> Path | None:
+def choose_kernels(x: Tensor, *, logits: bool = True) -> KernelSet | None:
     """The kernels for a tensor, or None for torch's operations; `x` are logits, or else numbers of each row."""
     compiling = torch.compiler.is_compiling()
     path, device = _traced.path if compiling else _chosen.get(), x.device.type
@@ -158,17 +159,17 @@ _native_while_compiling._dynamo_marked_constant = True  # type: ignore[attr-defi
 
 
 def columns(
-    logits: Tensor, names: Sequence[str], index: Tensor | None = None, *, narrow: bool = False
+    logits: Tensor, names: Sequence[str], index: Tensor | None = None, *, keep_dtype: bool = False
 ) -> dict[str, Tensor]:
-    """Numbers of each row by name: `core.columns.columns` on the path of the logits.
+    """Numbers of each row by name: `core.row_numbers.columns` on the path of the logits.
 
-    The kernels compute what `core.contract` knows, and the sums if a gradient is needed; torch computes the rest.
+    The kernels compute what `core.schema` knows, and the sums if a gradient is needed; torch computes the rest.
     """
-    path = decide(logits)
+    path = choose_kernels(logits)
     if path is not None and (index is None or index.device == logits.device):
         with _unless_captured():
-            return _columns(path, logits, names, index, narrow)
-    return columns_by_torch(logits, names, index, narrow=narrow)
+            return _columns(path, logits, names, index, keep_dtype)
+    return columns_by_torch(logits, names, index, keep_dtype=keep_dtype)
 
 
 @contextmanager
@@ -181,26 +182,28 @@ def _unless_captured() -> Iterator[None]:
             raise
 
 
-def _columns(path: Path, logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> dict[str, Tensor]:
+def _columns(
+    path: KernelSet, logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dtype: bool
+) -> dict[str, Tensor]:
     if logits.requires_grad and torch.is_grad_enabled():
-        return columns_by_torch(logits, names, index, narrow=narrow, sums=_differentiable_sums)
+        return columns_by_torch(logits, names, index, keep_dtype=keep_dtype, sums=_differentiable_sums)
     if path.known.issuperset(names):
-        return dict(zip(names, path.kernels.columns(logits, names, index, narrow), strict=True))
+        return dict(zip(names, path.kernels.columns(logits, names, index, keep_dtype), strict=True))
     known, rest = ([name for name in names if (name in path.known) == here] for here in (True, False))
-    found = columns_by_torch(logits, rest, index, narrow=narrow, sums=_differentiable_sums)
-    return {**found, **_columns(path, logits, known, index, narrow)} if known else found
+    found = columns_by_torch(logits, rest, index, keep_dtype=keep_dtype, sums=_differentiable_sums)
+    return {**found, **_columns(path, logits, known, index, keep_dtype)} if known else found
 
 
-def _differentiable_sums(logits: Tensor, extras: bool) -> Rows:
-    return Rows(*operators.row_sums(logits, extras))
+def _differentiable_sums(logits: Tensor, extras: bool) -> RowSums:
+    return RowSums(*operators.row_sums(logits, extras))
 
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
-    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}; both tensors come from `widen` and have one shape.
+    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}; both tensors come from `to_wide` and have one shape.
 
     It can be differentiated once, in the odds.
     """
-    path = decide(odds, logits=False)
+    path = choose_kernels(odds, logits=False)
     if path is not None and trials <= path.most_trials:
         with _unless_captured():
             found: Tensor = path.kernels.log_tails(wins, trials, odds)[0]
@@ -215,12 +218,12 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
 def log_p_value(coins: Coins, trials: int) -> Tensor:
     """`log_tail` at the expected number of wins. No gradient goes through the wins."""
-    return log_tail(tails.expected_wins(coins.loss.detach(), trials), trials, widen(coins.odds))
+    return log_tail(tails.expected_wins(coins.loss.detach(), trials), trials, to_wide(coins.odds))
 
 
 def tally(total: Tally, coins: Coins, labels: Labels, num_classes: int, trials: int, alpha: float) -> None:
     """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds; 0 trials: no p-values."""
-    numbers, path, device = coins[:5], decide(coins.odds, logits=False), coins.odds.device
+    numbers, path, device = coins[:5], choose_kernels(coins.odds, logits=False), coins.odds.device
     alike = {x.device for x in (*numbers, *labels, *total) if x is not None} == {device}
     if path is not None and alike and coins.odds.dtype == torch.float64 and trials <= path.most_trials:
         with _unless_captured():
@@ -234,7 +237,7 @@ def tally_logits(
     total: Tally, logits: Tensor, target: Tensor | None, ignore_index: int | None, trials: int, alpha: float
 ) -> bool:
     """Add the rows of logits to a tally, in place, in one pass, if a kernel does that; return whether one did."""
-    path, labels = decide(logits), logits if target is None else target
+    path, labels = choose_kernels(logits), logits if target is None else target
     if path is None or not path.reads_logits or trials > path.most_trials:
         return False
     if not logits.device == labels.device == total.counts.device:
@@ -247,8 +250,8 @@ def tally_logits(
 def count(scores: Tensor, ood: Tensor, counted: Tensor | None, histograms: Tensor, invalid: Tensor) -> bool:
     """Add scores to histograms, in place, if the library does that; return whether it did."""
     # For a small batch, torch's thirty operations take twice as long as all else of an update.
-    if decide(scores, logits=False) is not _NATIVE[False] or not (ood.is_cpu and histograms.is_cpu):
+    if choose_kernels(scores, logits=False) is not _NATIVE[False] or not (ood.is_cpu and histograms.is_cpu):
         return False
     own = None if counted is None else counted.contiguous()
-    calls.count(scores.contiguous(), ood.contiguous(), own, histograms, invalid)
+    bindings.count(scores.contiguous(), ood.contiguous(), own, histograms, invalid)
     return True

@@ -1,7 +1,7 @@
 """The four operators of the kernels, so that compilation, FakeTensor, autograd and vmap know them.
 
 `row_sums` with its backward, `columns`, `tally` and `log_tails`: each runs the native library on the CPU and Triton on
-other devices. `core.contract` has the names and dtypes of what they compute.
+other devices. `core.schema` has the names and dtypes of what they compute.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..core import tails
-from ..core.columns import dtypes_of
-from ..core.contract import OF_A_CLASS, SUMS, Labels, Tally
-from ..core.rows import gradient_of_all
-from .cpu import calls as native
-from .cpu import library
+from ..core.row_numbers import dtypes_of
+from ..core.row_sums import gradient_of_all
+from ..core.schema import OF_A_CLASS, SUMS, Labels, Tally
+from .cpu import bindings as native
+from .cpu import loader
 from .triton import launch as triton
 
 # The schemas are written out because older versions of torch do not infer all of them, and because torch would infer
@@ -40,25 +40,29 @@ def _check_rows(x: Tensor | None, kind: torch.dtype, logits: Tensor) -> None:
 
 
 @_operator(
-    "torch_boc::columns", mutates_args=(), schema="(Tensor logits, str[] names, Tensor? index, bool narrow) -> Tensor[]"
+    "torch_boc::columns",
+    mutates_args=(),
+    schema="(Tensor logits, str[] names, Tensor? index, bool keep_dtype) -> Tensor[]",
 )
-def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
-    """`core.columns.columns` in one pass over logits (..., C), without a gradient."""
+def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dtype: bool) -> list[Tensor]:
+    """`core.row_numbers.columns` in one pass over logits (..., C), without a gradient."""
     if index is None and not OF_A_CLASS.isdisjoint(names):
         raise ValueError(f"expected an index for {', '.join(OF_A_CLASS & {*names})}, got None")
     _check_rows(index, torch.int64, logits)
-    found: list[Tensor] = _kernels(logits).columns(logits, names, index, narrow)
+    found: list[Tensor] = _kernels(logits).columns(logits, names, index, keep_dtype)
     return found
 
 
 @columns.register_fake
-def _(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
-    return [logits.new_empty(logits.shape[:-1], dtype=kind) for kind in dtypes_of(tuple(names), logits.dtype, narrow)]
+def _(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dtype: bool) -> list[Tensor]:
+    return [
+        logits.new_empty(logits.shape[:-1], dtype=kind) for kind in dtypes_of(tuple(names), logits.dtype, keep_dtype)
+    ]
 
 
 @_operator("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """The sums of `core.rows.row_sums` in one pass, in the order of `contract.SUMS`, the last two with `extras`."""
+    """The sums of `core.row_sums.row_sums` in one pass, in the order of `schema.SUMS`, the last two with `extras`."""
     found: list[Tensor] = _kernels(logits).columns(logits, SUMS if extras else SUMS[:-2], None, True)
     return found
 
@@ -208,7 +212,7 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, ...]:
         got = ", ".join(f"{tuple(x.shape)} in {x.dtype} on {x.device}" for x in (wins, odds))
         raise ValueError(f"expected two tensors of one shape in float64 on one device, got {got}")
     kernels = _kernels(odds)
-    by_library = kernels is native and trials <= native.MOST_TRIALS and library.variant() is not None
+    by_library = kernels is native and trials <= native.MOST_TRIALS and loader.variant() is not None
     takes = by_library or (kernels is triton and triton.available(odds.device.type))
     found: tuple[Tensor, ...] = (kernels if takes else tails).log_tails(wins, trials, odds)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..report.document import environment
+from ..report.render import environment
 from ..report.words import counted
 from .record import TokenRecord
 

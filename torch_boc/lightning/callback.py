@@ -11,13 +11,13 @@ from ..data.atomic import replacing
 from ..functional.checks import check_names, check_share
 from ..functional.summary import DEFAULT_KEYS
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.hook import Problems
+from ..metrics.hook import ErrorPolicy
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
-from .libraries import Callback, say_info
-from .loop import LoopMetrics, Probes, loader_names, place_ood
+from ._compat import Callback, say_info
+from .loader_metrics import LoopConfig, LoopMetrics, loader_names, match_ood_loaders
+from .logit_source import LogitFunction, LogitSource, TargetSource
 from .page import History, write_page
-from .sources import LogitFunction, LogitSource, TargetSource
 from .step import watch_step
 
 STEPS = {"train": "training_step", "val": "validation_step", "test": "test_step"}
@@ -166,7 +166,7 @@ class BoCCallback(Callback):
             logits, target, dim, ignore_index=ignore_index, binary=binary, num_classes=num_classes
         )
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
-        problems = Problems(on_error, "BoCCallback", "; on_error='raise' stops with the error")
+        problems = ErrorPolicy(on_error, "BoCCallback", "; on_error='raise' stops with the error")
         if max_error is not None:
             check_share("max_error", max_error)
         if not isinstance(conformal_test, bool | ConformalTest | None):
@@ -178,7 +178,7 @@ class BoCCallback(Callback):
         if blank is not None:
             check_share("alpha", alpha)
             blank.reset()
-        self._probes = Probes(metric, separation, blank, alpha, problems, max_error=max_error)
+        self._probes = LoopConfig(metric, separation, blank, alpha, problems, max_error=max_error)
         self.conformal_test = None if blank is None else blank.clone()
         self.acceptance: Acceptance | None = None
         self.results: dict[str, float] = {}
@@ -221,7 +221,7 @@ class BoCCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check the out-of-distribution loaders, if the sanity check has not done so."""
-        _, wrong = place_ood(self.ood, loader_names(trainer, "val"), "val")
+        _, wrong = match_ood_loaders(self.ood, loader_names(trainer, "val"), "val")
         if wrong:
             raise ValueError(wrong)
 
@@ -299,14 +299,14 @@ class BoCCallback(Callback):
 
     def _begin(self, stage: str, module: Any, names: list[str], *, strict: bool = False) -> None:
         self._source.attach(module)
-        present, wrong = place_ood({} if stage == "train" else self.ood, names, stage)
+        present, wrong = match_ood_loaders({} if stage == "train" else self.ood, names, stage)
         with nullcontext() if strict else self._probes.problems.tolerated(f"some ood loaders of {stage}"):
             if wrong:
                 raise ValueError(wrong)
         tested = self.conformal_test if stage == "test" else None
         service = tested if tested is not None and tested.calibrated else None
         if tested is not None and service is None:
-            self._probes.problems.say(
+            self._probes.problems.warn_once(
                 f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
                 "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
             )

@@ -5,13 +5,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..core.contract import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Counts, Tally
+from ..core.schema import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Counts, Tally
 from ..data.atomic import replacing
 from ..functional.summary import LABELLED_KEYS, summarize
 from ..plots import FEW_SAMPLES
-from ..report.svg import BLUE, COLOURS, PAGE_STYLE, SETS, Chart
+from ..report.chart import BLUE, COLOURS, PAGE_STYLE, SETS, Chart
 from ..report.words import percent, short_percent
-from .loop import LoopMetrics
+from .loader_metrics import LoopMetrics
 
 KEYS = ("accuracy", "ece", "nll", "confidence", "gap", "forced_gap")
 BARS = 5  # of the histogram, in a decade

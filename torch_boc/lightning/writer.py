@@ -11,14 +11,14 @@ from torch.utils.data import DistributedSampler
 
 from .._optional import require_pyarrow
 from ..data.parquet import Column, ParquetFile
-from ..functional.checks import FirstBatch
-from ..functional.columns import TARGET_COLUMN
+from ..functional.checks import ProbabilityCheck
+from ..functional.table_columns import TARGET_COLUMN
 from ..inference.batches import as_ids, check_id, take_id
-from ..inference.order import count_kept
+from ..inference.indexing import count_kept
 from ..nn import ConformalTest
-from ..nn.screening import SampleColumns
-from .libraries import BasePredictionWriter
-from .sources import LogitFunction, LogitSource
+from ..nn.decision_columns import SampleColumns
+from ._compat import BasePredictionWriter
+from .logit_source import LogitFunction, LogitSource
 
 
 class BoCPredictionWriter(BasePredictionWriter):
@@ -71,7 +71,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         self.id = id
         self._files: list[ParquetFile] = []
         remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
-        self._first = FirstBatch(binary=binary, remedy=remedy)
+        self._first = ProbabilityCheck(binary=binary, remedy=remedy)
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
         """Prepare a file for each loader. Files of another run in the folder are an error."""
@@ -102,15 +102,15 @@ class BoCPredictionWriter(BasePredictionWriter):
     ) -> None:
         """Append the samples of a batch."""
         rest, ids = (batch, None) if self.id is None else take_id(batch, self.id)
-        found = self._source.take(prediction, batch if callable(self._source.logits) else rest, pl_module)
+        found = self._source.extract(prediction, batch if callable(self._source.logits) else rest, pl_module)
         if found.misplaced:
             raise ValueError(found.misplaced)
         logits, target = found.rows, found.target
         rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
-        self._first.look(logits)
-        self._first.refuse()  # the rows are read from the device below, anyway
+        self._first.check(logits)
+        self._first.raise_if_found()  # the rows are read from the device below, anyway
         batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
         columns: dict[str, Column] = {}
         # For a loader without indices, Lightning repeats the last indices of another loader.

@@ -8,23 +8,23 @@ import torch
 from torch import Tensor
 
 from .. import plots
-from ..core.contract import Counts, Tally
+from ..core.schema import Counts, Tally
 from ..core.tally import empty_tally
-from ..functional.acceptance import BY_LOG_ODDS, place_answers, risk_summary
-from ..functional.checks import bare, check_trials
-from ..functional.conformal import num_places
-from ..functional.evidence import Evidence, check_extras, gather
+from ..functional.checks import check_trials, detached
+from ..functional.conformal import num_bins
+from ..functional.per_sample import SampleStats, check_extras, sample_stats
+from ..functional.selective import BY_LOG_ODDS, bin_predictions, risk_summary
 from ..functional.summary import (
     CLASSWISE,
     P_VALUE_KEYS,
     RISK_KEYS,
+    binned_error,
     check_gap,
     check_keys,
-    error_of_bins,
     summarize,
 )
-from ..functional.tally import add_classwise, add_evidence, add_gaps, add_logits
-from .metric import ProbeMetric, state_suffix
+from ..functional.tally import add_classwise, add_gaps, add_logits, add_sample_stats
+from .base import ProbeMetric, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
 COUNTS = ("samples", "invalid")
@@ -100,47 +100,49 @@ class BoCMetric(ProbeMetric):
         self._names = self._add_sums(suffix, **empty_tally(bins)._asdict())
         self._risks, self._classwise = list[str](), list[str]()
         if not {*RISK_KEYS}.isdisjoint(self.keys or ()):
-            zeros = torch.zeros(2, num_places(BY_LOG_ODDS.resolution), dtype=torch.int64)
+            zeros = torch.zeros(2, num_bins(BY_LOG_ODDS.resolution), dtype=torch.int64)
             self._risks = self._add_sums(suffix, risks=zeros)
         if CLASSWISE in (self.keys or ()):
             zeros = empty_tally().sums.new_zeros(self.num_classes or 1, bins)  # one row until the classes are known
             self._classwise = self._add_sums(suffix, classwise=zeros)
 
-    def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False) -> Evidence:
+    def extract(
+        self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False
+    ) -> SampleStats:
         """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
-        `extras` are those of `gather`: True takes what every score and every column needs.
+        `extras` are those of `sample_stats`: True takes what every score and every column needs.
         """
-        logits, target = self._read(preds, target)
+        logits, target = self._normalize_input(preds, target)
         if self._risks:
             extras = (*check_extras(extras), "log_odds")
-        return gather(bare(logits), target, trials=self.trials, extras=extras, ignore_index=self.ignore_index)
+        return sample_stats(detached(logits), target, trials=self.trials, extras=extras, ignore_index=self.ignore_index)
 
-    def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
+    def update(self, preds: Tensor | SampleStats, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C), and targets of shape (N,); or both with more axes.
 
-        In place of the logits, `preds` can be the evidence from `take`.
+        In place of the logits, `preds` can be the statistics from `take`.
         """
         if self._classwise and isinstance(preds, Tensor):
-            logits, labels = self._read(preds, target)
+            logits, labels = self._normalize_input(preds, target)
             if labels is not None:
                 self._agree_on_classes(logits.shape[-1])
                 for excess in self._states(self._classwise):
                     add_classwise(excess, logits, labels, ignore_index=self.ignore_index)
-        elif self._classwise and isinstance(preds, Evidence) and preds.target is not None:
-            raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their evidence")
+        elif self._classwise and isinstance(preds, SampleStats) and preds.target is not None:
+            raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their statistics")
         if self._risks and isinstance(preds, Tensor):
-            preds = self.take(preds, target)
-        if isinstance(preds, Evidence):
+            preds = self.extract(preds, target)
+        if isinstance(preds, SampleStats):
             self._agree_on_classes(preds.num_classes)
-            add_evidence(self._tally(), preds._replace(trials=self._flips), alpha=self.alpha)
+            add_sample_stats(self._tally(), preds._replace(trials=self._flips), alpha=self.alpha)
             for counts in self._states(self._risks if preds.target is not None else ()):
-                (place, _, valid, _), wrong = place_answers(preds)
+                (place, _, valid, _), wrong = bin_predictions(preds)
                 key = (wrong * counts.shape[1] + place).reshape(-1)
                 counts.view(-1).scatter_add_(0, key, valid.reshape(-1).long())
             return
         how: dict[str, Any] = {"trials": self._flips, "alpha": self.alpha, "ignore_index": self.ignore_index}
-        add_logits(self._tally(), *self._read(preds, target), **how)
+        add_logits(self._tally(), *self._normalize_input(preds, target), **how)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
@@ -156,7 +158,7 @@ class BoCMetric(ProbeMetric):
         for counts in self._states(self._risks):
             found |= risk_summary(counts, self.bins)
         for excess in self._states(self._classwise):
-            found[CLASSWISE] = error_of_bins(excess, Counts(*total.counts).labelled).mean()
+            found[CLASSWISE] = binned_error(excess, Counts(*total.counts).labelled).mean()
         return found
 
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
@@ -268,7 +270,7 @@ class CoherenceGap(ProbeMetric):
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
         """Add a batch of logits; targets are used for `ignore_index`, and their shape for the class axis."""
         states = self._states(self._names)
-        add_gaps(states, *self._read(preds, target), part=self.part, ignore_index=self.ignore_index)
+        add_gaps(states, *self._normalize_input(preds, target), part=self.part, ignore_index=self.ignore_index)
 
     def compute(self) -> Tensor:
         """The mean gap of all batches so far, in the dtype of torchmetrics (float32); NaN if there were no samples."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..data.finding import find_logits
+from ..data.extract import find_logits
 from ..data.losses import LossCall, capture_losses
 from ..functional.checks import as_binary, as_indices, classes_last
 from ..nn import DriftMonitor
@@ -33,7 +33,7 @@ class Hook:
         return getattr, (nullcontext(), "__exit__")  # takes any arguments, and returns None
 
 
-class Problems:
+class ErrorPolicy:
     """Turns errors into one warning for each kind, so that the probe never ends the work of others; or raises them.
 
     Args:
@@ -41,7 +41,7 @@ class Problems:
         who: what goes on after an error.
         more: the end of the warning.
 
-    >>> problems = Problems("warn")
+    >>> problems = ErrorPolicy("warn")
     >>> with warnings.catch_warnings(record=True, action="always") as said:
     ...     for size in (16, 7):
     ...         with problems.tolerated("a batch of val"):
@@ -56,7 +56,7 @@ class Problems:
         self.on_error, self.who, self.more = on_error, who, more
         self.kinds: set[str] = set()
 
-    def say(self, text: str) -> None:
+    def warn_once(self, text: str) -> None:
         """Warn, once for each kind of text."""
         kind = re.sub(r"\d+", "#", text)  # batches differ in size
         if kind not in self.kinds:
@@ -73,7 +73,7 @@ class Problems:
         except Exception as error:
             if self.on_error == "raise":
                 raise
-            self.say(f"{what}: {type(error).__name__}: {error}")
+            self.warn_once(f"{what}: {type(error).__name__}: {error}")
 
 
 class watch:  # noqa: N801, it is used as a function
@@ -154,7 +154,7 @@ class watch:  # noqa: N801, it is used as a function
         self.metric, self.monitor, self.dim, self.binary = metric, monitor, dim, binary
         self.skipped = 0
         self._on_alarm = on_alarm
-        self._problems = Problems("warn", "watch", "; the attribute `skipped` counts the calls that are left out")
+        self._problems = ErrorPolicy("warn", "watch", "; the attribute `skipped` counts the calls that are left out")
         self._find = logits if callable(logits) else None
         self._handle: RemovableHandle | None = None
         self._losses: capture_losses | None = None
@@ -162,22 +162,22 @@ class watch:  # noqa: N801, it is used as a function
         self._smoothed: bool | None = None  # whether the first binary targets were between 0 and 1
         if module is not None:
             watched = module.get_submodule(logits) if isinstance(logits, str) else module
-            self._handle = watched.register_forward_hook(Hook(self._take))
+            self._handle = watched.register_forward_hook(Hook(self._on_output))
         elif (logits, dim, binary) == (None, None, False):
-            self._losses = capture_losses(self._take_loss)
+            self._losses = capture_losses(self._on_loss)
         else:
             raise ValueError(
                 "expected a module with logits, dim or binary, got none; give watch(model, ...), or leave them out"
             )
 
-    def _take(self, output: Any) -> None:
+    def _on_output(self, output: Any) -> None:
         self.skipped += 1
         with self._problems.tolerated("a call of the module"):
             logits = find_logits(output if self._find is None else self._find(output)).detach()
             self._add(as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim))
             self.skipped -= 1
 
-    def _take_loss(self, call: LossCall) -> None:
+    def _on_loss(self, call: LossCall) -> None:
         self._calls, self.skipped = self._calls + 1, self.skipped + 1
         with self._problems.tolerated(f"a call of {call.loss}"):
             if call.refused:

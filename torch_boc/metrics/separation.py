@@ -10,12 +10,12 @@ from torch import Tensor
 from .. import plots
 from ..core.tally import empty_tally
 from ..functional import registry
-from ..functional.checks import bare, check_names, check_trials
-from ..functional.evidence import Evidence, gather
+from ..functional.checks import check_names, check_trials, detached
 from ..functional.histogram import count_scores, score_histograms
-from ..functional.registry import need_extras, rank
+from ..functional.per_sample import SampleStats, sample_stats
+from ..functional.registry import ranking_numbers, required_extras
 from ..functional.separation import aupr, auroc, binned_aupr, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
-from .metric import ProbeMetric, state_suffix
+from .base import ProbeMetric, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
 # The number of bins for scores that are not kept one by one. They take 4 MB per score.
@@ -105,25 +105,25 @@ class BoCSeparation(ProbeMetric):
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
 
-    def take(self, preds: Tensor, ood: Tensor | bool = False) -> Evidence:
+    def extract(self, preds: Tensor, ood: Tensor | bool = False) -> SampleStats:
         """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
         The shape of `ood` says where the class axis is.
         """
-        logits, _ = self._read(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
-        return gather(bare(logits), trials=self.trials, extras=need_extras(self.scores))
+        logits, _ = self._normalize_input(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
+        return sample_stats(detached(logits), trials=self.trials, extras=required_extras(self.scores))
 
-    def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
+    def update(self, preds: Tensor | SampleStats, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C), or with more axes, and which samples are out-of-distribution.
 
-        In place of the logits, `preds` can be their evidence. Samples that are not `counted` there do not count here.
+        In place of the logits, `preds` can be their statistics. Samples that are not `counted` there do not count here.
         """
-        if isinstance(preds, Evidence):
+        if isinstance(preds, SampleStats):
             self._agree_on_classes(preds.num_classes)
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds, ood)
-        flags = _flat_flags(ood, evidence.coins.odds.shape, self.device)
-        values = torch.stack([*rank(evidence._replace(trials=self.trials), self.scores).values()]).flatten(1)
-        counted = None if evidence.counted is None else evidence.counted.reshape(-1)
+        stats = preds if isinstance(preds, SampleStats) else self.extract(preds, ood)
+        flags = _flat_flags(ood, stats.coins.odds.shape, self.device)
+        values = torch.stack([*ranking_numbers(stats._replace(trials=self.trials), self.scores).values()]).flatten(1)
+        counted = None if stats.counted is None else stats.counted.reshape(-1)
         if self.thresholds is not None:
             histograms, invalid = self._states([self._bins, self._invalid])
             count_scores(histograms, invalid, values, flags, counted)

@@ -1,6 +1,6 @@
 """Modules that put the probe after a classifier, or around one."""
 
-from ..data.finding import find_logits
+from ..data.extract import find_logits
 from .acceptance import Acceptance
 from .classifier import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
 from .conformal import ConformalTest

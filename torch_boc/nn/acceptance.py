@@ -8,37 +8,37 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
-from ..functional.acceptance import (
-    AcceptanceThreshold,
-    accepted_place,
-    class_log_odds,
-    place_answers,
-    target_log_odds,
-    what_would_do,
-)
+from ..core.dtypes import to_wide
 from ..functional.checks import check_share
-from ..functional.conformal import place_starts, score_place, threshold_rank
-from ..functional.evidence import Evidence, gather
-from ..functional.screening import Placing, join_group
-from .held_out import HeldOut
+from ..functional.conformal import bin_edges, score_bin, threshold_rank
+from ..functional.per_sample import SampleStats, sample_stats
+from ..functional.score_bins import BinnedScores, join_group
+from ..functional.selective import (
+    AcceptanceThreshold,
+    bin_predictions,
+    class_log_odds,
+    lowest_accepted_bin,
+    suggest_remedy,
+    target_log_odds,
+)
+from .calibration_counts import CalibrationCounts
 
 # The rows of counts of a group: predictions that are right, and wrong, by their own score; wrong ones by the target's,
 # which are in the group of the target with `groups="prediction"`.
 RIGHT, WRONG, MISSED = range(3)
 
 
-class Acceptance(HeldOut):
+class Acceptance(CalibrationCounts):
     """Decides which predictions may go out unseen, if at most a given share of those may be wrong.
 
     The threshold is chosen on held-out samples with targets, such that the error of the accepted predictions is at most
     `max_error` with probability at least 1 - `delta` over the draw of the held-out set, whatever the classifier is; the
-    method is in `torch_boc.functional.acceptance`. The score is the log odds of the prediction. `ConformalTest` answers
+    method is in `torch_boc.functional.selective`. The score is the log odds of the prediction. `ConformalTest` answers
     another question: which samples are unfamiliar.
 
     The promise is for new samples like the held-out ones. Drift voids it, and so do held-out samples that the
     classifier was trained on, or that its checkpoint was chosen on. So do logits of a calibrator with many weights,
-    such as vector or structured scaling, that was fitted on the same samples: fit it on others. `DriftMonitor` watches
+    such as vector or vector scaling, that was fitted on the same samples: fit it on others. `DriftMonitor` watches
     for drift, and `RiskMonitor` audits what was accepted.
 
     Calibrate it with `calibrate(logits, target)`, or with `update(logits, target)` for each batch of a validation loop.
@@ -117,7 +117,7 @@ class Acceptance(HeldOut):
 
     def update(
         self,
-        preds: Tensor | Evidence,
+        preds: Tensor | SampleStats,
         target: Tensor | None = None,
         *,
         dim: int | None = None,
@@ -126,7 +126,7 @@ class Acceptance(HeldOut):
         """Add a batch of held-out samples. No value is read back.
 
         Args:
-            preds: logits of shape (N, C), or their evidence, gathered with targets and `extras=["log_odds"]`. Samples
+            preds: logits of shape (N, C), or their statistics, gathered with targets and `extras=["log_odds"]`. Samples
                 that are not `counted` there do not count here.
             target: class indices of shape (N,).
             dim: the class axis of the logits, if it is not that of this object.
@@ -137,15 +137,15 @@ class Acceptance(HeldOut):
         if isinstance(preds, Tensor) and target is None:
             raise ValueError("expected targets, which say which predictions are right, got none")
         rows = self.checked(preds, "held-out", dim=dim, target=target)
-        evidence = gather(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
-        placing, wrong = place_answers(evidence, self.scoring)
+        stats = sample_stats(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
+        placing, wrong = bin_predictions(stats, self.scoring)
         placing = join_group(placing, group, self.scoring.groups)
-        first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
-        self._hold_out(placing._replace(group=first + wrong), evidence.counted)
-        missed = score_place(target_log_odds(evidence), self.scoring.resolution)
+        first = self.kinds * (torch.zeros_like(placing.bin) if placing.group is None else placing.group)
+        self._count(placing._replace(group=first + wrong), stats.counted)
+        missed = score_bin(target_log_odds(stats), self.scoring.resolution)
         if self.scoring.groups == "prediction":
-            first = self.kinds * evidence.target.clamp(0, self.num_classes - 1)  # type: ignore[union-attr, operator]
-        self.add(Placing(missed, first + MISSED, placing.valid & wrong))
+            first = self.kinds * stats.target.clamp(0, self.num_classes - 1)  # type: ignore[union-attr, operator]
+        self.add(BinnedScores(missed, first + MISSED, placing.valid & wrong))
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """Which predictions are accepted at `max_error=0.01` and `delta=0.05`."""
@@ -161,12 +161,12 @@ class Acceptance(HeldOut):
         says what would do. The first call after a calibration reads the counts from the device; later calls read
         nothing.
         """
-        return self.accepted_at(self.place(logits, group=group), max_error, delta)
+        return self.accepted_at(self.bin_scores(logits, group=group), max_error, delta)
 
-    def accepted_at(self, placing: Placing, max_error: float = 0.01, delta: float = 0.05) -> Tensor:
+    def accepted_at(self, placing: BinnedScores, max_error: float = 0.01, delta: float = 0.05) -> Tensor:
         """Which samples are accepted, of which `place` has said where they are."""
         lowest = self._lowest(max_error, delta)
-        return placing.valid & (placing.place >= lowest[0 if placing.group is None else placing.group])
+        return placing.valid & (placing.bin >= lowest[0 if placing.group is None else placing.group])
 
     def threshold(self, max_error: float = 0.01, *, delta: float = 0.05) -> AcceptanceThreshold:
         """The log odds from which on `accept` accepts predictions, and the share of held-out samples that it accepts.
@@ -178,14 +178,14 @@ class Acceptance(HeldOut):
             warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
         lowest = self._lowest(max_error, delta).cpu()
         coverage, samples = self.coverage(self, max_error, delta).cpu(), self.samples.cpu()
-        found = AcceptanceThreshold(place_starts(self.scoring.resolution)[lowest], coverage, samples)
+        found = AcceptanceThreshold(bin_edges(self.scoring.resolution)[lowest], coverage, samples)
         return found if self.scoring.groups else AcceptanceThreshold(*(x[0] for x in found))
 
     def coverage(self, other: "Acceptance", max_error: float = 0.01, delta: float = 0.05) -> Tensor:
         """The share of the held-out samples of another one that this one accepts, for each group, on the device."""
         here, lowest = other.by_kind[:, :MISSED].sum(1), self._lowest(max_error, delta)
         places = torch.arange(here.shape[-1], device=here.device)
-        return widen(torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)) / widen(here.sum(-1))
+        return to_wide(torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)) / to_wide(here.sum(-1))
 
     def sets(self, logits: Tensor, coverage: float = 0.95, *, nonempty: bool = False, by_class: bool = False) -> Tensor:
         """The classes that each sample can have: booleans of the shape of the logits.
@@ -209,7 +209,7 @@ class Acceptance(HeldOut):
             raise ValueError("expected groups='prediction' for sets by class, got other groups; make a new Acceptance")
         rows = self.checked(logits)
         how = coverage, nonempty, by_class
-        least = self._known(("sets", *how), lambda: self._least_log_odds(*how))
+        least = self._cached_in_graph(("sets", *how), lambda: self._least_log_odds(*how))
         number = class_log_odds(rows)
         mask: Tensor = number.float() >= least
         if nonempty:
@@ -221,13 +221,13 @@ class Acceptance(HeldOut):
         """The lowest place of each group at which predictions are accepted."""
         check_share("max_error", max_error)
         check_share("delta", delta)
-        lowest: Tensor = self._known((max_error, delta), lambda: self._new_lowest(max_error, delta))
+        lowest: Tensor = self._cached_in_graph((max_error, delta), lambda: self._new_lowest(max_error, delta))
         return lowest
 
-    def _known(self, what: object, compute: Callable[[], Any]) -> Any:
-        """As `_remembered`, but compiled code takes what was computed before, because it cannot read the counts."""
+    def _cached_in_graph(self, what: object, compute: Callable[[], Any]) -> Any:
+        """As `_cached`, but compiled code takes what was computed before, because it cannot read the counts."""
         if not torch.compiler.is_compiling():
-            return self._remembered(what, compute)
+            return self._cached(what, compute)
         known = {} if self._memory is None else self._memory[2]
         if what not in known:
             raise ValueError(
@@ -241,7 +241,7 @@ class Acceptance(HeldOut):
             return torch.zeros(len(self.samples), dtype=torch.int64, device=self.counts.device)
         self.refuse_probabilities()
         by_group = self.by_kind.cpu()
-        lowest = [accepted_place(group[RIGHT], group[WRONG], max_error, delta) for group in by_group]
+        lowest = [lowest_accepted_bin(group[RIGHT], group[WRONG], max_error, delta) for group in by_group]
         nothing = [group for group, place in zip(by_group, lowest, strict=True) if place == by_group.shape[-1]]
         if nothing:
             largest = max(nothing, key=lambda group: int(group[:MISSED].sum()))
@@ -250,7 +250,7 @@ class Acceptance(HeldOut):
             warnings.warn(
                 f"nothing can be accepted at {level} {int(largest[:MISSED].sum())} held-out samples, "
                 f"{int(largest[WRONG].sum())} of them wrong; "
-                f"{what_would_do(largest[RIGHT], largest[WRONG], max_error, delta)} would do",
+                f"{suggest_remedy(largest[RIGHT], largest[WRONG], max_error, delta)} would do",
                 stacklevel=6,
             )
         return torch.tensor(lowest, device=self.counts.device)
@@ -279,5 +279,5 @@ class Acceptance(HeldOut):
                 stacklevel=5,
             )
         place = (of_target.cumsum(-1) < ranks.unsqueeze(-1)).sum(-1)  # 0 for rank 0: the score of the lowest is -inf
-        least = place_starts(self.scoring.resolution)[place].to(self.counts.device, torch.float32)
+        least = bin_edges(self.scoring.resolution)[place].to(self.counts.device, torch.float32)
         return least if by_class else least[0]

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from ..core.coins import Coins
-from ..core.precision import accumulator
-from ..data.finding import call_model, check_head, check_source
-from ..functional.checks import FirstBatch, as_binary, check_trials, classes_last
-from ..functional.columns import check_columns, column_extras, columns_of
-from ..functional.evidence import Evidence, gather
-from ..functional.registry import need_extras
+from ..core.dtypes import accumulation_dtype
+from ..data.extract import call_model, check_head, check_source
+from ..functional.checks import ProbabilityCheck, as_binary, check_trials, classes_last
+from ..functional.per_sample import SampleStats, sample_stats
+from ..functional.registry import required_extras
+from ..functional.table_columns import check_columns, column_extras, columns_of
 from .acceptance import Acceptance
 from .conformal import ConformalTest
-from .screening import VERDICT, check_levels, check_screened_columns, verdict
+from .decision_columns import DECISION_COLUMNS, check_decision_columns, check_levels, decision_columns
 
 # The attributes of a model that pipelines, `generate` and Trainer ask for.
 PASSED = (
@@ -175,7 +175,7 @@ class BoCProbe(nn.Module):
     ) -> None:
         super().__init__()
         self.trials, self.dim, self.validate_args = check_trials(trials), dim, validate_args
-        self.binary, self._first = binary, FirstBatch(binary=binary)
+        self.binary, self._first = binary, ProbabilityCheck(binary=binary)
         self.columns = None if columns is None else check_columns(columns)
 
     def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
@@ -184,27 +184,29 @@ class BoCProbe(nn.Module):
         found, _ = self._probe(rows)
         return ProbeOutput(**found) if self.columns is None else found
 
-    def _probe(self, rows: Tensor, more: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Evidence]:
-        """The columns, and the evidence that they are made of: in float64 if a test needs `more` extras of it."""
+    def _probe(self, rows: Tensor, more: Sequence[str] | None = None) -> tuple[dict[str, Tensor], SampleStats]:
+        """The columns, and the statistics that they are made of: in float64 if a test needs `more` extras of it."""
         if self.validate_args:
-            self._first.look(rows, waits=True)
-        names, narrow = self.columns or ProbeOutput._fields, more is None
-        evidence = gather(rows, trials=self.trials, extras=(*column_extras(names), *(more or ())), narrow=narrow)
-        return columns_of(evidence if narrow else narrowed(evidence, accumulator(rows.dtype)), names), evidence
+            self._first.check(rows, waits=True)
+        names, keep_dtype = self.columns or ProbeOutput._fields, more is None
+        stats = sample_stats(
+            rows, trials=self.trials, extras=(*column_extras(names), *(more or ())), keep_dtype=keep_dtype
+        )
+        return columns_of(stats if keep_dtype else narrowed(stats, accumulation_dtype(rows.dtype)), names), stats
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
         return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
 
 
-def narrowed(evidence: Evidence, dtype: torch.dtype) -> Evidence:
-    """Evidence in the dtype of the sums, as `gather` gives it with `narrow`."""
-    prediction, *numbers = evidence.coins[:5]
+def narrowed(stats: SampleStats, dtype: torch.dtype) -> SampleStats:
+    """SampleStats in the dtype of the sums, as `sample_stats` gives it with `keep_dtype`."""
+    prediction, *numbers = stats.coins[:5]
     coins = Coins(prediction, *(x.to(dtype) for x in numbers))
-    if evidence.num_classes == 2:  # the gap of two classes is 0 to the last bit
+    if stats.num_classes == 2:  # the gap of two classes is 0 to the last bit
         coins = coins._replace(loss=coins.odds / (1.0 + coins.odds))
-    top, margin = (x if x is None else x.to(dtype) for x in (evidence.top, evidence.margin))
-    return evidence._replace(coins=coins, top=top, margin=margin)
+    top, margin = (x if x is None else x.to(dtype) for x in (stats.top, stats.margin))
+    return stats._replace(coins=coins, top=top, margin=margin)
 
 
 class BoCClassifier(nn.Module):
@@ -228,7 +230,7 @@ class BoCClassifier(nn.Module):
     with a test also `"p_in_distribution", "review"`; in the ONNX model the model's own output comes after these.
 
     Args:
-        model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
+        model: returns logits, in any form that `torch_boc.data.extract.find_logits` knows.
         trials: the number of coin flips of the paper's p-value.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
@@ -278,8 +280,8 @@ class BoCClassifier(nn.Module):
         check_levels(conformal_test, alpha, acceptance, max_error)
         self.conformal_test, self.alpha = conformal_test, alpha
         self.acceptance, self.max_error = acceptance, max_error
-        self.columns = None if columns is None else check_screened_columns(columns, conformal_test, acceptance)
-        own = None if self.columns is None else [x for x in self.columns if x not in VERDICT]
+        self.columns = None if columns is None else check_decision_columns(columns, conformal_test, acceptance)
+        own = None if self.columns is None else [x for x in self.columns if x not in DECISION_COLUMNS]
         self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
         if self.probe is not None:
             self.probe._first.binary = binary  # the logits come as pairs
@@ -299,10 +301,10 @@ class BoCClassifier(nn.Module):
             found = {} if self.probe is None else self.probe(rows)
         else:
             direct = [x.scoring.name for x in parts[::2] if x is not None and x.scoring.temperature == 1.0]
-            evidence = None
+            stats = None
             if self.probe is not None:
-                found, evidence = self.probe._probe(rows, need_extras(direct))
-            found = {**found, **verdict(parts, rows, None if rows.requires_grad else evidence)}
+                found, stats = self.probe._probe(rows, required_extras(direct))
+            found = {**found, **decision_columns(parts, rows, None if rows.requires_grad else stats)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)

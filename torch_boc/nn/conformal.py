@@ -7,28 +7,28 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
+from ..core.dtypes import to_wide
 from ..functional.checks import check_share
 from ..functional.conformal import (
     Threshold,
-    count_places,
+    bin_edges,
+    bin_p_values,
+    count_bins,
     discovery_level,
     look_up_ranks,
-    place_p_values,
-    place_starts,
     rank_p_values,
     threshold_rank,
 )
-from ..functional.evidence import Evidence
+from ..functional.per_sample import SampleStats
 from ..functional.registry import scores
-from ..functional.screening import FINEST, Placing
-from .held_out import HeldOut
+from ..functional.score_bins import FINEST, BinnedScores
+from .calibration_counts import CalibrationCounts
 
 # With fewer held-out samples below a threshold, that some are tied is chance.
 ENOUGH = 10
 
 
-class ConformalTest(HeldOut):
+class ConformalTest(CalibrationCounts):
     """Tests whether samples come from the distribution of held-out samples: valid p-values, whatever the classifier is.
 
     The p-value of a sample is the rank of its score among the scores of held-out in-distribution samples. If the sample
@@ -95,7 +95,7 @@ class ConformalTest(HeldOut):
 
     def update(
         self,
-        preds: Tensor | Evidence | None = None,
+        preds: Tensor | SampleStats | None = None,
         counted: Tensor | None = None,
         *,
         dim: int | None = None,
@@ -105,20 +105,20 @@ class ConformalTest(HeldOut):
         """Add a batch of held-out samples. No value is read back.
 
         Args:
-            preds: logits of shape (N, C), or their evidence.
-            counted: booleans, which samples count; by default all, or those that the evidence counts.
+            preds: logits of shape (N, C), or their statistics.
+            counted: booleans, which samples count; by default all, or those that the statistics counts.
             dim: the class axis of the logits, if it is not that of the test.
             scores: in place of logits, the scores of any detector, of any shape; higher = more in-distribution.
             group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
                 axis. Rows of other groups are counted in `invalid`.
         """
-        placing = self.place(preds, "held-out", dim=dim, scores=scores, group=group)
+        placing = self.bin_scores(preds, "held-out", dim=dim, scores=scores, group=group)
         if counted is None:
-            counted = preds.counted if isinstance(preds, Evidence) else None
+            counted = preds.counted if isinstance(preds, SampleStats) else None
         else:
             counted = counted.reshape(placing.valid.shape)
             placing = placing._replace(valid=placing.valid & counted)
-        self._hold_out(placing, counted)
+        self._count(placing, counted)
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
@@ -146,7 +146,7 @@ class ConformalTest(HeldOut):
         Returns:
             float64 (float32 on MPS); NaN for rows with NaN or +inf, or of an unknown group.
         """
-        placing = self.place(logits, scores=scores, group=group)
+        placing = self.bin_scores(logits, scores=scores, group=group)
         return self.p_values_at(placing, smoothed=smoothed, generator=generator)
 
     def flag(
@@ -166,7 +166,7 @@ class ConformalTest(HeldOut):
         from the device; later calls read nothing.
         """
         placing, (level, _) = (
-            self.place(logits, scores=scores, group=group),
+            self.bin_scores(logits, scores=scores, group=group),
             self._level(check_share("alpha", alpha), delta),
         )
         if isinstance(level, Tensor):
@@ -188,12 +188,12 @@ class ConformalTest(HeldOut):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        placing = self.place(logits, scores=scores, group=group)
+        placing = self.bin_scores(logits, scores=scores, group=group)
         if not torch.compiler.is_compiling():
-            self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
+            self._cached(("fdr", fdr), lambda: self._check_rate(fdr))
         groups, places = self.counts.shape
-        tested = count_places(placing.place, placing.valid, places, placing.group, groups)
-        level = discovery_level(place_p_values(self.counts), tested, fdr)
+        tested = count_bins(placing.bin, placing.valid, places, placing.group, groups)
+        level = discovery_level(bin_p_values(self.counts), tested, fdr)
         return ~(self.p_values_at(placing) > level)
 
     def threshold(self, alpha: float = 0.05, *, delta: float | None = None) -> Threshold:
@@ -210,7 +210,7 @@ class ConformalTest(HeldOut):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
         _, ranks = self._level(alpha, delta)
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
-        number = place_starts(self.scoring.resolution)[place]
+        number = bin_edges(self.scoring.resolution)[place]
         if self.scoring.name in scores:
             sign = -1 if self.scoring.score.startswith("-") else 1
             number = sign * scores[self.scoring.name].value(sign * number)
@@ -219,16 +219,16 @@ class ConformalTest(HeldOut):
         return Threshold(score[one], ranks[one], self.samples.cpu()[one])
 
     def p_values_at(
-        self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
+        self, placing: BinnedScores, *, smoothed: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
         """The p-values of samples of which `place` has said where they are."""
         place, group, valid, _ = placing
         if smoothed:
             ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
-            p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
+            p = rank_p_values(ranks, to_wide(torch.rand(place.shape, generator=generator, device=place.device)))
         else:
             key = place if group is None else group * self.counts.shape[-1] + place
-            table = self._remembered("table", lambda: place_p_values(self.counts))
+            table = self._cached("table", lambda: bin_p_values(self.counts))
             p = table.reshape(-1).index_select(0, key.reshape(-1)).reshape(place.shape)
         return p.masked_fill(~valid, torch.nan)
 
@@ -245,7 +245,7 @@ class ConformalTest(HeldOut):
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group; and the ranks."""
         if torch.compiler.is_compiling() and delta is None:
             return alpha, self.counts
-        found: tuple[Tensor | float, Tensor] = self._remembered((alpha, delta), lambda: self._new_level(alpha, delta))
+        found: tuple[Tensor | float, Tensor] = self._cached((alpha, delta), lambda: self._new_level(alpha, delta))
         return found
 
     def _new_level(self, alpha: float, delta: float | None) -> tuple[Tensor | float, Tensor]:
@@ -281,7 +281,7 @@ class ConformalTest(HeldOut):
                 f"tied at the threshold; {finer}",
                 stacklevel=6,
             )
-        return alpha if delta is None else ranks.to(self.counts.device) / widen(self.samples + 1), ranks
+        return alpha if delta is None else ranks.to(self.counts.device) / to_wide(self.samples + 1), ranks
 
     def _check_rate(self, fdr: float) -> None:
         """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""

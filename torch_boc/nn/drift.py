@@ -8,14 +8,22 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from ..core.precision import moves_only, widen
-from ..functional.betting import BINS, HISTOGRAMS, Capital, empty_capital, grow, histogram_bets, log_bets
+from ..core.dtypes import to_wide, without_dtype_change
 from ..functional.checks import check_share
 from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
-from ..functional.evidence import Evidence
-from ..functional.screening import Placing
+from ..functional.martingale import (
+    BINS,
+    HISTOGRAMS,
+    MartingaleState,
+    empty_martingale,
+    grow_wealth,
+    histogram_bets,
+    log_bets,
+)
+from ..functional.per_sample import SampleStats
+from ..functional.score_bins import BinnedScores
+from .calibration_counts import CheckedState
 from .conformal import ConformalTest
-from .held_out import Described
 
 # So many samples are compared with each other at once: a square of booleans of this size. On a GPU, each piece costs
 # launches.
@@ -40,14 +48,14 @@ class Dependence(NamedTuple):
     error: float
 
 
-class DriftMonitor(Described):
+class DriftMonitor(CheckedState):
     """Watches a stream of samples, and raises an alarm when they no longer look like the held-out samples of a test.
 
     Each sample is ranked among the held-out samples and all earlier samples of the stream. If nothing has changed, the
     p-values of these ranks are independent and uniform, and a gambler who bets against that does not get rich. The
     logarithm of the gambler's capital is the `evidence`. There is an `alarm` once it has reached log(1 / alpha).
     Without drift, this happens with a chance of at most `alpha` in a stream of any length, however often one looks. The
-    bets are in `torch_boc.functional.betting`.
+    bets are in `torch_boc.functional.martingale`.
 
     **The samples must not depend on each other.** The frames of a video, several requests of one session, or a test set
     in the order of its classes raise false alarms: if each sample comes twice, in more than half of the streams.
@@ -166,7 +174,7 @@ class DriftMonitor(Described):
 
     def update(
         self,
-        logits: Tensor | Evidence | None = None,
+        logits: Tensor | SampleStats | None = None,
         *,
         dim: int | None = None,
         scores: Tensor | None = None,
@@ -188,7 +196,7 @@ class DriftMonitor(Described):
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
-        placing = self.own.place(logits, dim=dim, scores=scores, group=group)
+        placing = self.own.bin_scores(logits, dim=dim, scores=scores, group=group)
         number = self.seen + placing.valid.reshape(-1).cumsum(0)
         index = number - 1
         uniform = seeded_uniforms(self.seed, index)
@@ -196,7 +204,7 @@ class DriftMonitor(Described):
         # Each sample is ranked among all before it, which it then joins.
         for first in range(0, len(uniform) or 1, step):
             part = slice(first, first + step)
-            piece = Placing(*(None if x is None else x.reshape(-1)[part] for x in placing))  # type: ignore[arg-type]
+            piece = BinnedScores(*(None if x is None else x.reshape(-1)[part] for x in placing))  # type: ignore[arg-type]
             ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
             if self.mix:
                 other = seeded_uniforms(self.seed + OTHER_SEED, index[part])
@@ -208,18 +216,20 @@ class DriftMonitor(Described):
         return self._bet(whole, number, torch.cat(gains) if self.mix else None)
 
     @staticmethod
-    def _ranked(counts: Tensor, piece: Placing, uniform: Tensor) -> Tensor:
+    def _ranked(counts: Tensor, piece: BinnedScores, uniform: Tensor) -> Tensor:
         """The smoothed p-values of samples among those that are counted and those before them; NaN for invalid ones."""
         place, group, valid, _ = piece
         ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), place, group), place, group, valid)
         return rank_p_values(ranks, uniform).masked_fill_(~valid, torch.nan)
 
-    def _classes_ranked(self, piece: Placing, uniform: Tensor) -> Tensor:
+    def _classes_ranked(self, piece: BinnedScores, uniform: Tensor) -> Tensor:
         """The p-values of the predicted classes, in an order of the classes that is drawn by chance."""
         classes = self.own.classes  # type: ignore[union-attr]
         order = seeded_uniforms(self.seed, torch.arange(len(classes), device=classes.device)).argsort()
         position = order.argsort().index_select(0, piece.prediction)  # type: ignore[arg-type]
-        return self._ranked(classes.index_select(0, order).unsqueeze(0), Placing(position, None, piece.valid), uniform)
+        return self._ranked(
+            classes.index_select(0, order).unsqueeze(0), BinnedScores(position, None, piece.valid), uniform
+        )
 
     def update_p_values(self, p: Tensor) -> Tensor:
         """Add p-values that were made elsewhere: independent and uniform in (0, 1) if nothing has changed.
@@ -234,7 +244,7 @@ class DriftMonitor(Described):
             raise TypeError(f"expected p-values as a floating-point tensor, got {got}")
         if p.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((p < 0) | (p > 1)).any()):
             raise ValueError(f"expected p-values in [0, 1], got {float(p.min())} to {float(p.max())}")
-        return self._bet(widen(p).reshape(-1))
+        return self._bet(to_wide(p).reshape(-1))
 
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
@@ -246,12 +256,14 @@ class DriftMonitor(Described):
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
         endless, valid = self.alpha is None, ~p.isnan()
         number = self.seen + valid.cumsum(0) if number is None else number
-        capital = Capital(*map(self.get_buffer, Capital._fields))
+        capital = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
         won = log_bets(p.nan_to_num(0.5)).masked_fill_(~valid.unsqueeze(-1), 0.0)
-        bets = grow(won, valid, capital, number, endless)
+        bets = grow_wealth(won, valid, capital, number, endless)
         evidence, begin, states = bets.evidence, bets.begin, bets.capital._asdict()
         if gain is not None:  # the mean of two capitals is a capital
-            mixed = grow(gain, valid, Capital(*(self.get_buffer(f"mix_{x}") for x in states)), number, endless)
+            mixed = grow_wealth(
+                gain, valid, MartingaleState(*(self.get_buffer(f"mix_{x}") for x in states)), number, endless
+            )
             begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
             evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
             states |= {f"mix_{name}": value for name, value in mixed.capital._asdict().items()}
@@ -282,10 +294,10 @@ class DriftMonitor(Described):
         number, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
         states = {name: count.clone() for name in ("seen", "skipped", "alarm_at", "began")}
         if self.mix:
-            states |= {f"mix_{name}": value for name, value in empty_capital(len(HISTOGRAMS))._asdict().items()}
+            states |= {f"mix_{name}": value for name, value in empty_martingale(len(HISTOGRAMS))._asdict().items()}
             states["histograms"] = torch.zeros(len(HISTOGRAMS), BINS, dtype=torch.float64)
         pairs = torch.tensor([math.nan, 0, 0, 0, 0], dtype=torch.float64)
-        return {**empty_capital()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
+        return {**empty_martingale()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
 
     def _adds_up(self) -> bool:
         """Whether the samples, the alarm and the evidence can belong to one stream."""
@@ -303,7 +315,7 @@ class DriftMonitor(Described):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype."""
-        super()._apply(moves_only(fn), recurse)
+        super()._apply(without_dtype_change(fn), recurse)
         return self
 
     @property

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.betting import risk_evidence, risk_interval
 from ..functional.checks import check_share
-from .held_out import Described
+from ..functional.martingale import risk_evidence, risk_interval
+from .calibration_counts import CheckedState
 
 
-class RiskMonitor(Described):
+class RiskMonitor(CheckedState):
     """Raises an alarm when labels of accepted predictions show that more than `max_error` of them are wrong.
 
     `Acceptance` guarantees an error on inputs like the held-out ones. This audits it in service, where inputs may have

@@ -3,7 +3,7 @@
 Ray is imported when a function here is called.
 """
 
-from .cluster import check_complete, predict
-from .summaries import calibrate, summarize
+from .aggregate import calibrate, summarize
+from .inference import check_complete, predict
 
 __all__ = ["calibrate", "check_complete", "predict", "summarize"]

@@ -7,10 +7,21 @@ import torch
 
 from ..calibration import DominanceConfidence
 from ..functional.bounds import dominance_bounds, forced_gap
-from .parts import Cell, Section, Table, cells, make_table
-from .svg import COLOURS, SKY, Chart
-from .tables import Results, where
-from .words import FEW, LEVEL, ece_text, listed, number, over, percent, shown, span, value_text
+from .chart import COLOURS, SKY, Chart
+from .elements import Cell, Section, Table, cells, make_table
+from .results import Results, where
+from .words import (
+    FEW,
+    LEVEL,
+    comparisons_note,
+    ece_text,
+    join_words,
+    list_or_range,
+    number,
+    percent,
+    significant_sign,
+    value_text,
+)
 
 # If an interval reaches further than this, the samples are too few to say that two AUROC are the same.
 TELLING = 0.02
@@ -61,25 +72,25 @@ def gap_sentences(results: Results) -> list[str]:
     for share, name, r2 in zip(shares, table["set"], table["r2"], strict=True):
         parts.append(f"{percent(share)} on “{name}”" + (f" (R² {number(r2, 3)})" if r2 == r2 else ""))
     most = "most" if shares.min() > 0.5 else "part"
-    found = [f"Confidence forces {most} of the coherence gap Δ: {span(parts, shares, percent, FEW + 1)}."]
+    found = [f"Confidence forces {most} of the coherence gap Δ: {list_or_range(parts, shares, percent, FEW + 1)}."]
     rows = where(results.ood, score="dominance").dropna(subset="versus_msp")
     if not len(rows):
         return found
-    signs, several, differences, said = shown(rows, "versus_msp"), len(rows) > 1, [], []
+    signs, several, differences, said = significant_sign(rows, "versus_msp"), len(rows) > 1, [], []
     signs = signs.where(rows["versus_msp"].abs() >= RELEVANT, 0)
     for _, row in rows.iterrows():
         differences.append(value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else ""))
     for sign, words in ((1, "the geometry of the logits adds to confidence"), (-1, "it ranks worse than confidence")):
         sets = [f"“{name}”" for name in rows[signs == sign]["ood"]]
-        said += [f"{words} on {listed(sets)}" if several else words] if sets else []
+        said += [f"{words} on {join_words(sets)}" if several else words] if sets else []
     if not said and not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING:
         said = ["the samples are too few to tell whether it adds anything"]
     elif not said:
         said = ["it adds nothing of practical size to confidence"]
-    by = span(differences, rows["versus_msp"], lambda value: number(value, sign=True))
+    by = list_or_range(differences, rows["versus_msp"], lambda value: number(value, sign=True))
     return [
         *found,
-        f"The AUROC of dominance q̄ differs from that of confidence by {by}: {listed(said)}{over(len(rows))}.",
+        f"The AUROC of dominance q̄ differs from that of confidence by {by}: {join_words(said)}{comparisons_note(len(rows))}.",
     ]
 
 
@@ -88,7 +99,7 @@ def dominance_sentence(results: Results) -> list[str]:
     rows = where(results.calibration, method=DominanceConfidence.name).dropna(subset="ece")
     if not len(rows) or results.settings["classes"] == 2:
         return []
-    row, (sign,) = rows.iloc[0], shown(rows, "ece_versus_msp")
+    row, (sign,) = rows.iloc[0], significant_sign(rows, "ece_versus_msp")
     alike = max(abs(row["ece_versus_msp_low"]), abs(row["ece_versus_msp_high"])) <= ALIKE
     verdict = "calibrated about as well as confidence itself" if alike else "not shown to be better or worse calibrated"
     if sign:
@@ -113,12 +124,12 @@ def paper_sentences(results: Results) -> list[str]:
         rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}” at the 5 % level"
         found.append(f"{rejects}{why if invalid else ''}.")
     table = where(results.ood, upside_down=True).dropna(subset="auroc")
-    signs = shown(table, "auroc", 0.5)
+    signs = significant_sign(table, "auroc", 0.5)
     for sign, words in PAPER_SCORE_SAID.items():
         rows = table[signs == sign]
         if len(rows):
             areas = [f"{number(area)} on “{name}”" for area, name in zip(rows["auroc"], rows["ood"], strict=True)]
-            said = words.format(span(areas, rows["auroc"], number), over(len(table)))
+            said = words.format(list_or_range(areas, rows["auroc"], number), comparisons_note(len(table)))
             found.append(f"The paper’s score s_BoC {said}")
     if len(table) and classes > 2:
         above = f"−Δ and p* rank as confidence does only where it is above {percent(1 / (1 + math.sqrt(classes - 1)))}."

@@ -14,25 +14,25 @@ from markupsafe import Markup
 from .._optional import require
 from ..calibration import CALIBRATORS, TemperatureScaling
 from ..data.atomic import check_folder, printable, write
+from .calibration import CALLED, calibration_advice, split_marks
+from .chart import BELOW, BLUE, ORANGE, Chart
 from .coherence import forced_share
-from .confidence import CALLED, calibration_advice, split_marks
-from .document import PAGES, notebook
-from .parts import NOTHING, Cell, Table, cells
+from .elements import NOTHING, Cell, Table, cells
+from .render import PAGES, notebook
 from .report import FILES, Report, strict
-from .screening import flagged, unlike, violated
-from .svg import BELOW, BLUE, ORANGE, Chart
-from .tables import Results, frame, where
+from .results import Results, frame, where
+from .review import flagged, unlike, violated
 from .words import (
     CONDITION,
     PERCENT,
     UPSIDE_DOWN,
-    between,
-    called,
-    listed,
+    join_words,
     number,
     percent,
+    range_text,
+    score_label,
     short_percent,
-    shown,
+    significant_sign,
     value_text,
 )
 
@@ -113,7 +113,7 @@ class Comparison:
         if not sharing:
             caption = "Each model on its own test set, against its own OOD set"
         elif not sharing >= {*self.reports}:
-            names = listed([name for name in self.reports if name in sharing])
+            names = join_words([name for name in self.reports if name in sharing])
             caption = f"Each model on its test set, against its first OOD set; {names} share their test set"
         return Table(caption, ["", *self.reports], rows)
 
@@ -148,7 +148,7 @@ class Comparison:
             for value, what, _ in report.story.numbers:
                 found[what.partition(",")[0]] = Cell(value.removesuffix("s").removesuffix(" sample"))
             for _, row in where(flagged(report.results), kind="ood").iterrows():
-                found["detected"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {called(row['score'])}")
+                found["detected"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {score_label(row['score'])}")
             rows.append([Cell(name), *(found[key] for key in GLANCE)])
         return Table(
             "The main numbers of each model; the arrow is uncalibrated → calibrated", ["", *GLANCE.values()], rows
@@ -157,7 +157,7 @@ class Comparison:
     def conclusions(self) -> list[str]:
         """What the paired differences from the first model say: a sentence for each model that shares its samples."""
         found, table = [], where(self.differences, ood="")
-        for name, rows in table.assign(shown=shown(table, "difference")).groupby("model", sort=False):
+        for name, rows in table.assign(shown=significant_sign(table, "difference")).groupby("model", sort=False):
             said = []
             for _, row in rows.iterrows():
                 better = (row["difference"] > 0) == (row["what"] == "accuracy")
@@ -200,7 +200,7 @@ class Comparison:
         return [write(folder / INDEX, page.encode()), *paths]
 
     def __repr__(self) -> str:
-        lines = [f"Comparison of {listed(list(self.reports))}"]
+        lines = [f"Comparison of {join_words(list(self.reports))}"]
         lines += [f"- {name}: {report.story.headline}" for name, report in self.reports.items()]
         return "\n".join([*lines, *(f"- {sentence}" for sentence in self.conclusions())])
 
@@ -238,21 +238,21 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     if honest:
         low = min(min(bar.start, bar.end) for bar in honest) - 0.02
         drawn = bars("share", honest, {"accuracy": BLUE, "mean confidence": ORANGE}, (low, 1))
-        said = f"ECE {between(plain, percent)}"
-        said += f", {between(calibrated, percent)} after calibration." if len(calibrated) == len(plain) else "."
+        said = f"ECE {range_text(plain, percent)}"
+        said += f", {range_text(calibrated, percent)} after calibration." if len(calibrated) == len(plain) else "."
         made.append(("Calibration", said, drawn))
     if tested:
         known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
-        said = f"At a nominal 5 % FPR the measured FPR is {between(known, percent)}"
-        said += f", and {between(others, percent)} of OOD samples are detected." if others else "."
+        said = f"At a nominal 5 % FPR the measured FPR is {range_text(known, percent)}"
+        said += f", and {range_text(others, percent)} of OOD samples are detected." if others else "."
         void = [name for name, report in reports.items() if unlike(report.results)]
-        said += f" It is not valid for {listed(void)}, whose held-out samples look different." if void else ""
+        said += f" It is not valid for {join_words(void)}, whose held-out samples look different." if void else ""
         drawn = bars("flagged", tested, {"ID": BLUE, "OOD": ORANGE}, (0, 1))
         made.append(("OOD detection", said, drawn))
     if alarms:
         delays = [bar.end for bar in alarms]
-        said = f"Median detection delay {between(delays, '{:,.0f}'.format)} samples"
-        said += f"; none for {listed(silent)}. " if silent else ". "
+        said = f"Median detection delay {range_text(delays, '{:,.0f}'.format)} samples"
+        said += f"; none for {join_words(silent)}. " if silent else ". "
         said += f"The probability of ever raising a false alarm is at most {short_percent(max(alphas))}, {CONDITION}."
         made.append(("Drift", said, bars("detection delay in samples", alarms, {}, (0, max(delays)), "")))
     if forced:
@@ -275,7 +275,7 @@ def bars(
     for name in names:
         own = [bar for bar in rows if bar.name == name]
         told.append(f"{name}: {', '.join(bar.words for bar in own)}")
-        chart.head(down + ROW / 2, name)
+        chart.row_label(down + ROW / 2, name)
         for bar in own:
             down += ROW
             chart.bar(down + 0.3 * ROW, (bar.start, bar.end), bar.colour, told[-1], bar.words)
@@ -309,7 +309,7 @@ def contrast(results: Results) -> dict[Cell, Cell]:
             add(f"ECE, {method.name}", where(rows, split=bad), "ece", marks[bad])
     for score in COMPARED_SCORES:
         rows = where(results.ood, score=score)
-        add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
+        add(f"AUROC, {score_label(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         add(f"flagged at 5 % FPR, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
     if len(results.acceptance) and (violated(results) or not results.acceptance["accepted"].iloc[0]):
@@ -366,5 +366,5 @@ def model_table(caption: str, title: str, models: Any, table: Any, column: str, 
             found[model] = cell._replace(best=bool(sure))
         if any(cell != NOTHING for cell in found.values()):
             mark = UPSIDE_DOWN if name == "structural_score" else ""
-            rows.append([Cell(called(name), mark=mark), *(found.get(model, NOTHING) for model in models)])
+            rows.append([Cell(score_label(name), mark=mark), *(found.get(model, NOTHING) for model in models)])
     return Table(caption, [title, *models], rows)

@@ -4,10 +4,22 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
-from .parts import NOTHING, Cell, Section, Table, cells, make_table
-from .svg import COLOURS, SETS, Chart
-from .tables import Results, where
-from .words import BASELINE, FEW, PERCENT, UPSIDE_DOWN, called, listed, number, over, percent, shown, value_text
+from .chart import COLOURS, SETS, Chart
+from .elements import NOTHING, Cell, Section, Table, cells, make_table
+from .results import Results, where
+from .words import (
+    BASELINE,
+    FEW,
+    PERCENT,
+    UPSIDE_DOWN,
+    comparisons_note,
+    join_words,
+    number,
+    percent,
+    score_label,
+    significant_sign,
+    value_text,
+)
 
 # The score of `ConformalTest` and `DriftMonitor`.
 DEFAULT = "gen"
@@ -24,7 +36,7 @@ def detection_section(results: Results) -> Section:
     if not len(sets):
         return Section(title, ["No OOD set was given: detection is not evaluated."])
     table = results.ood[~results.ood["upside_down"].astype(bool) & results.ood["auroc"].notna()]
-    table = table.assign(above=shown(table, "auroc", 0.5))
+    table = table.assign(above=significant_sign(table, "auroc", 0.5))
     hopeless: list[str] = []
     sentences, charts, tables, more = [], {}, [], {}
     for place, name in enumerate(sets):
@@ -46,7 +58,9 @@ def detection_section(results: Results) -> Section:
         if place < SETS:
             charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *own))
     if hopeless:
-        sentences.append(f"On {listed(hopeless)} no score is shown to detect better than chance{over(len(table))}.")
+        sentences.append(
+            f"On {join_words(hopeless)} no score is shown to detect better than chance{comparisons_note(len(table))}."
+        )
     return Section(title, sentences, charts, tables, more)
 
 
@@ -56,17 +70,17 @@ def advice(name: str, table: Any, *, short: bool) -> str:
     said: list[str] = []
     for score in dict.fromkeys([DEFAULT, BASELINE, most]):
         for _, row in where(table, score=score).iterrows():
-            rate = f"{called(score)} detects {percent(1 - row['fpr95'])}"
+            rate = f"{score_label(score)} detects {percent(1 - row['fpr95'])}"
             said.append(rate if said else f"{rate} at 5 % FPR (AUROC {value_text(row, 'auroc')})")
-    return f"On “{name}” {said[0] if short else listed(said)}."
+    return f"On “{name}” {said[0] if short else join_words(said)}."
 
 
 def score_names(table: Any) -> list[Cell]:
     """The names of scores, with their keys."""
     found = []
     for key, turned in zip(table["score"], table["upside_down"], strict=True):
-        small = "" if called(key).casefold() == key.casefold().replace("_", " ") else key
-        found.append(Cell(called(key), small, mark=UPSIDE_DOWN if turned else ""))
+        small = "" if score_label(key).casefold() == key.casefold().replace("_", " ") else key
+        found.append(Cell(score_label(key), small, mark=UPSIDE_DOWN if turned else ""))
     return found
 
 
@@ -105,7 +119,7 @@ def roc_chart(results: Results, table: Any, scores: Sequence[str]) -> tuple[Char
         curve, row = where(results.roc, ood=name, score=score), where(table, score=score)
         if len(curve):
             mark = f", {UPSIDE_DOWN}" if row.iloc[0]["upside_down"] else ""
-            parts.append(f"{called(score)} {number(row.iloc[0]['auroc'], 3)}{mark}")
+            parts.append(f"{score_label(score)} {number(row.iloc[0]['auroc'], 3)}{mark}")
             style = 'stroke-dasharray="5 4"' if score == "log_p_value" else ""
             chart.line(curve["fpr"], curve["tpr"], colour, parts[-1], style)
     return chart, f"ROC curves, {results.known} against {name}: AUROC {', '.join(parts)}."

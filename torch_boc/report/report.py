@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ..data.atomic import check_file, check_folder, write
-from ..data.sets import naming
-from .confidence import MSP
-from .document import markdown, notebook, page
-from .screening import violated
-from .svg import SETS
-from .tables import NAMES, TABLES, Results, frame, where
-from .topics import Story, tell
+from ..data.logit_set import error_prefix
+from .calibration import MSP
+from .chart import SETS
+from .render import markdown, notebook, page
+from .results import NAMES, TABLES, Results, frame, where
+from .review import violated
+from .story import Narrative, make_narrative
 from .words import BASELINE
 
 FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
@@ -51,9 +51,9 @@ class Report:
         return self.results.ood
 
     @cached_property
-    def story(self) -> Story:
+    def story(self) -> Narrative:
         """All that the report says: finding, numbers, actions, sections and figures."""
-        return tell(self.results)
+        return make_narrative(self.results)
 
     @property
     def verdict(self) -> list[str]:
@@ -93,7 +93,7 @@ class Report:
         return {name: float(x) for name, x in found.items() if not math.isnan(x)}
 
     def content(self) -> dict[str, Any]:
-        """A dict of `settings`, `finding`, `numbers`, `actions`, `verdict`, `summary` and `tables` of columns."""
+        """A dict of `settings`, `finding`, `numbers`, `actions`, `decision_columns`, `summary` and `tables` of columns."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         story = self.story
         said = {"finding": story.finding, "numbers": story.numbers, "actions": story.actions, "verdict": story.verdict}
@@ -171,7 +171,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
     >>> read_report(path).verdict == report.verdict
     True
     """
-    with naming(str(path)):
+    with error_prefix(str(path)):
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

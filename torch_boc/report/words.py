@@ -116,7 +116,7 @@ def symbol(score: str) -> str:
     return scores[score].symbol if score in scores else DETECTORS.get(score, score)
 
 
-def called(score: str) -> str:
+def score_label(score: str) -> str:
     """The name of a score in a report, which calls MSP confidence."""
     return "confidence" if score == BASELINE else symbol(score)
 
@@ -127,23 +127,23 @@ def p_text(value: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def listed(parts: list[str]) -> str:
+def join_words(parts: list[str]) -> str:
     """The parts joined by commas, and the last one by "and".
 
-    >>> listed(["a"]), listed(["a", "b", "c"])
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
     ('a', 'a, b and c')
     """
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
-def between(values: Any, form: Any) -> str:
+def range_text(values: Any, form: Any) -> str:
     """The lowest and the highest value, or the only one."""
     return " to ".join(dict.fromkeys([form(min(values)), form(max(values))]))
 
 
-def span(parts: list[str], values: Any, form: Any, most: int = FEW) -> str:
+def list_or_range(parts: list[str], values: Any, form: Any, most: int = FEW) -> str:
     """What holds for each set, in a list; or the range of the values, if there are more sets than `most`."""
-    return listed(parts) if len(parts) <= most else f"{between(values, form)} on {len(parts)} sets"
+    return join_words(parts) if len(parts) <= most else f"{range_text(values, form)} on {len(parts)} sets"
 
 
 def interval_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **how: Any) -> str:
@@ -174,7 +174,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def shown(table: Any, column: str, null: float = 0.0) -> Any:
+def significant_sign(table: Any, column: str, null: float = 0.0) -> Any:
     """For each row of a DataFrame: 1 if the column is shown to be above `null`, -1 if below, 0 if neither is shown.
 
     The p-value of a row is that of its interval of 95 %, if the value is normal. All rows are corrected together:
@@ -190,10 +190,10 @@ def shown(table: Any, column: str, null: float = 0.0) -> Any:
     return (passed.reindex(table.index) & (end.round(DIGITS) != null)) * (2 * above - 1)
 
 
-def over(comparisons: int) -> str:
+def comparisons_note(comparisons: int) -> str:
     """The note that a statement is corrected for several comparisons.
 
-    >>> over(12), over(1)
+    >>> comparisons_note(12), comparisons_note(1)
     (' (corrected for 12 comparisons)', '')
     """
     return "" if comparisons < 2 else f" (corrected for {comparisons} comparisons)"

@@ -7,7 +7,7 @@ except ImportError as error:
 
 from .generation import BoCGeneration
 from .perplexity import evaluate_text
-from .scoring import score_tokens
+from .teacher_forcing import score_tokens
 from .trainer import BoCTrainerMetrics, Predictions
 
 __all__ = ["BoCGeneration", "BoCTrainerMetrics", "Predictions", "evaluate_text", "score_tokens"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._optional import require
 from ..metrics import BoCMetric
-from .scoring import causal_model, check_windows, text_logits, vocabulary
+from .teacher_forcing import causal_model, check_windows, text_logits, vocabulary
 
 # The default context for texts of any length. The cache of a longer one can take more memory than the model does.
 USUAL_CONTEXT = 4096

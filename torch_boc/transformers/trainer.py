@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from transformers import EvalPrediction
 
 from ..core.coins import Coins
-from ..core.contract import Counts
-from ..core.precision import widen
+from ..core.dtypes import to_wide
+from ..core.schema import Counts
 from ..core.tally import empty_tally
-from ..data.finding import check_head, describe
-from ..functional.checks import FirstBatch, as_indices
-from ..functional.evidence import Evidence, gather
+from ..data.extract import check_head, describe
+from ..functional.checks import ProbabilityCheck, as_indices
+from ..functional.per_sample import SampleStats, sample_stats
 from ..functional.summary import CLASSWISE, DEFAULT_KEYS, LABELLED_KEYS, RISK_KEYS, check_keys, summarize
 from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
@@ -118,7 +118,7 @@ class BoCTrainerMetrics:
         self.causal, self._told = causal, False
         self._model: nn.Module | None = None
         self.prefix = f"{prefix}_" if prefix else ""
-        self._first = FirstBatch(remedy="let the model return logits, or the logarithms of its probabilities")
+        self._first = ProbabilityCheck(remedy="let the model return logits, or the logarithms of its probabilities")
         self._finished = True
         self._pass: tuple[Any, int] = (None, 0)
 
@@ -148,16 +148,18 @@ class BoCTrainerMetrics:
             )
         if logits.ndim not in (2, 3):
             raise ValueError(f"expected logits of shape (N, C) or (N, T, C), got shape {tuple(logits.shape)}")
-        self._first.look(logits.detach())
+        self._first.check(logits.detach())
         target = self._target(logits, first_of(labels))
-        evidence = gather(logits.detach(), target, extras=() if target is None else self._extras, ignore_index=PADDING)
-        coins, counted = evidence.coins, evidence.counted
+        stats = sample_stats(
+            logits.detach(), target, extras=() if target is None else self._extras, ignore_index=PADDING
+        )
+        coins, counted = stats.coins, stats.counted
         odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
         columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
-        columns += [x for x in (evidence.target, evidence.distance, evidence.log_odds) if x is not None]
+        columns += [x for x in (stats.target, stats.distance, stats.log_odds) if x is not None]
         classes = logits.shape[-1]
         number = torch.full(logits.shape[:1], classes, device=logits.device)
-        ours = {"columns": torch.stack([widen(column) for column in columns], -1), "classes": number}
+        ours = {"columns": torch.stack([to_wide(column) for column in columns], -1), "classes": number}
         keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
         if self.preprocess_logits_for_metrics is not None:
             outputs = self.preprocess_logits_for_metrics(outputs, labels)
@@ -180,7 +182,7 @@ class BoCTrainerMetrics:
             A dict of floats under prefix and key, and the results of your own `compute_metrics`. With
             `batch_eval_metrics=True` it is empty before the last batch.
         """
-        self._first.refuse()
+        self._first.raise_if_found()
         # An evaluation by batches that was interrupted had no last call. The next one is recognised by its pass over
         # the data: accelerate, from which Trainer learns which batch is the last, lists the loaders that are being
         # iterated over. A loader is listed once for each pass that began and did not end.
@@ -205,14 +207,14 @@ class BoCTrainerMetrics:
                 self.metric.update(torch.as_tensor(batch["logits"]).flatten(0, -2), columns[:, 5].long())
                 continue
             for block in columns.split(BLOCK_SAMPLES):
-                prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
+                prediction, odds, loss, concentration, free_gap, *labels = to_wide(block).unbind(-1)
                 coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
                 # A row without geometry has NaN for odds, and counts as invalid.
-                evidence = Evidence(coins, self.metric.num_classes or 0, counted=~(odds < 0))
+                stats = SampleStats(coins, self.metric.num_classes or 0, counted=~(odds < 0))
                 if labels:
                     names = ("target", "distance", *self._extras)
-                    evidence = evidence._replace(**dict(zip(names, [labels[0].long(), *labels[1:]], strict=True)))
-                self.metric.update(evidence)
+                    stats = stats._replace(**dict(zip(names, [labels[0].long(), *labels[1:]], strict=True)))
+                self.metric.update(stats)
         own: Mapping[str, Any] = {}
         if self.compute_metrics is not None and outcome.label_ids is not None:
             extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from ..data.sets import LogitSet
+from ..data.logit_set import LogitSet
 
 
 @dataclass(frozen=True)

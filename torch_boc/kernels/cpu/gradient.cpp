@@ -1,4 +1,4 @@
-// The gradient of the logits from those of all sums of a row, in one pass: core/rows.py has the formulas,
+// The gradient of the logits from those of all sums of a row, in one pass: core/row_sums.py has the formulas,
 // and says why numbers are scaled by 2^100 and divided by the mass before they are multiplied.
 #include "logits.h"
 #include "parallel.h"
@@ -10,7 +10,7 @@ enum Kind { SUMS, PLAIN, SHARP, FLAT };
 template <typename Of> struct Pulls {
     typedef typename Of::Real Real;
     typedef typename Of::Vector Vector;
-    Real best, top, odds, squares, surprise, margin;
+    Real best, top, odds, squares, entropy_sum, margin;
     Real mass = 0, mass_squares = 0, unit = 0, log_mass = 0;
     int64_t place;
     Kind kind = SUMS;
@@ -22,7 +22,7 @@ template <typename Of> struct Pulls {
         top = real(pull::on_top);
         odds = real(pull::on_odds) + (best - best);  // NaN where the top is infinite: such a row has no gradient
         squares = Real(wide(pull::on_squares) * 0x1p-100);
-        surprise = real(pull::on_surprise), margin = real(pull::on_margin);
+        entropy_sum = real(pull::on_entropy_sum), margin = real(pull::on_margin);
         const double sum = wide(pull::mass);
         // No odds, or no leads: nothing to share.
         if (!(given[pull::on_mass] || given[pull::on_mass_squares]) || sum < 0x1p-1022) return;
@@ -45,7 +45,7 @@ template <typename Of> struct Pulls {
         const Vector scaled = Of::scaled_exp(below), u = scaled * down, loses = Of::share(scaled);
         // d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u).
         Vector each = (loses * squares) * (two * up - loses * up) + odds;
-        if (EXTRAS) each -= surprise * (one + larger(Of::all(Of::least), below));
+        if (EXTRAS) each -= entropy_sum * (one + larger(Of::all(Of::least), below));
         Vector pull = u * each;
         if (EXTRAS) pull -= margin;
         if (KIND == FLAT) {
@@ -121,7 +121,7 @@ static void some_rows(const Logits &logits, const void **given, void *out, int64
 // The classes lie side by side, and so do those of the gradient, row after row. `given` is in the order of BOC_PULLS; any gradient may be null.
 BOC_EXPORT int32_t boc_gradient(BOC_LOGITS, const void **given, void *out) {
     BOC_DESCRIBED;
-    const bool extras = given[pull::on_surprise] || given[pull::on_margin];
+    const bool extras = given[pull::on_entropy_sum] || given[pull::on_margin];
     auto *some = with_type(logits.dtype, [&](auto logit) {
         return extras ? some_rows<decltype(logit), true> : some_rows<decltype(logit), false>;
     });

@@ -1,7 +1,7 @@
 // Logits of each dtype: how they are read and written, a vector at a time, and where their rows lie.
 #pragma once
-#include "contract.h"
-#include "exps.h"
+#include "schema.h"
+#include "vector_math.h"
 
 // All bits where a < b, for numbers whose difference fits.
 static inline Ints below_bits(Ints a, int32_t b) { return (a - b) >> 31; }
@@ -109,7 +109,7 @@ struct Logits {
     }
     // Whether rows are copied with one class of each row after the other: short rows, which may be shorter than a
     // vector, and rows that lie side by side.
-    bool is_turned() const { return classes <= (dtype == Type::float64 ? TALL_WIDE : TALL) || step != 1; }
+    bool is_transposed() const { return classes <= (dtype == Type::float64 ? TALL_WIDE : TALL) || step != 1; }
 };
 
 // Calls `body` with the type of the logits.

@@ -1,4 +1,4 @@
-// What Python calls, but the gradient. Functions return 1 if there is no memory left, else 0. core/columns.py,
+// What Python calls, but the gradient. Functions return 1 if there is no memory left, else 0. core/row_numbers.py,
 // core/coins.py, core/tally.py and core/tails.py have the formulas.
 #include <cfloat>
 
@@ -63,15 +63,15 @@ static void complete(Block &block, const Logits &logits, int64_t at, int64_t cou
 // Calls each(block, first row, number of rows, thread) for all rows, with the numbers that are asked for in the block.
 template <typename Each>
 static int32_t over_blocks(const Logits &logits, Asked asked, const int64_t *index, int32_t threads, const Each &each) {
-    const bool turned = logits.is_turned();
+    const bool transposed = logits.is_transposed();
     const size_t size = logits.dtype == Type::float64 ? 8 : logits.dtype == Type::float32 ? 4 : 2;
-    const Scratch scratch(turned ? size_t(logits.classes) * ROWS * size : 0, threads);
+    const Scratch scratch(transposed ? size_t(logits.classes) * ROWS * size : 0, threads);
     if (scratch.is_missing()) return 1;
     auto *read = with_type(logits.dtype, [&](auto logit) {
-        const bool margins = asked.any(column::surprise, column::margin);
+        const bool margins = asked.any(column::entropy_sum, column::margin);
         return margins ? read_rows<decltype(logit), true> : read_rows<decltype(logit), false>;
     });
-    over_rows(logits.rows, turned ? ROWS : 1, threads, [&](int64_t first, int64_t last, int32_t thread) {
+    over_rows(logits.rows, transposed ? ROWS : 1, threads, [&](int64_t first, int64_t last, int32_t thread) {
         Block block = {};
         for (int64_t at = first; at < last; at += ROWS) {
             const int64_t count = last - at < ROWS ? last - at : ROWS, end = logits.classes - 1;
@@ -91,9 +91,9 @@ static int32_t over_blocks(const Logits &logits, Asked asked, const int64_t *ind
 enum class Kind { index, real, wide };
 constexpr Kind KINDS[] = {BOC_COLUMNS(BOC_KIND)};
 
-// `columns` has a place for each number, or null. Real ones are in the dtype of the sums if `narrow`; the loss of two
+// `columns` has a place for each number, or null. Real ones are in the dtype of the sums if `keep_dtype`; the loss of two
 // classes follows from the odds in that dtype, so that the gap is exactly 0.
-BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t narrow, void **columns) {
+BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t keep_dtype, void **columns) {
     BOC_DESCRIBED;
     Asked asked = {0};
     for (int which = 0; which < column::number; which++) asked.bits |= int64_t(columns[which] != nullptr) << which;
@@ -101,7 +101,7 @@ BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t narrow,
     return over_blocks(logits, asked, index, threads, [&](const Block &block, int64_t at, int64_t count, int32_t) {
         for (int which = 0; which < column::number; which++) {
             if (!columns[which]) continue;
-            if (KINDS[which] == Kind::real && narrow && logits.dtype != Type::float64) {
+            if (KINDS[which] == Kind::real && keep_dtype && logits.dtype != Type::float64) {
                 float *to = static_cast<float *>(columns[which]) + at;
                 for (int64_t i = 0; i < count; i++) {
                     const float odds = float(block.at[column::odds][i]);

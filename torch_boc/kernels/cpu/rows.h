@@ -1,18 +1,18 @@
-// The sums of a few rows at a time; core/rows.py says what they are.
+// The sums of a few rows at a time; core/row_sums.py says what they are.
 #pragma once
 #include <utility>
 
-#include "look.h"
+#include "second_pass.h"
 #include "parallel.h"
 
 constexpr int64_t LONG = 8192;  // from so many classes on, the processor does not prefetch the next row
 constexpr int64_t PART = 32;    // pairs of vectors added up before they join the sum: rounding grows with the longer
 
-// 2^100 times odds, squares and surprise, and the margin itself.
+// 2^100 times odds, squares and entropy_sum, and the margin itself.
 template <typename Of, bool MORE> struct Sums {
     typedef typename Of::Vector Vector;
     typedef typename Of::Mask Mask;
-    Vector odds = {}, squares = {}, surprise = {}, margin = {};
+    Vector odds = {}, squares = {}, entropy_sum = {}, margin = {};
 
     // Rivals that are so far `below` the top, and their 2^100 u.
     inline void add(Vector below, Vector scaled) {
@@ -20,7 +20,7 @@ template <typename Of, bool MORE> struct Sums {
         squares += scaled * Of::share(scaled);
         if (MORE) {
             margin -= below;
-            surprise -= scaled * larger(Of::all(Of::least), below);
+            entropy_sum -= scaled * larger(Of::all(Of::least), below);
         }
     }
     inline void add(Vector below) { add(below, Of::scaled_exp(below)); }
@@ -30,7 +30,7 @@ template <typename Of, bool MORE> struct Sums {
         add(MORE ? (without ? Vector{} : below) : below, without ? Vector{} : scaled);
     }
     inline void add(const Sums &other) {
-        odds += other.odds, squares += other.squares, surprise += other.surprise, margin += other.margin;
+        odds += other.odds, squares += other.squares, entropy_sum += other.entropy_sum, margin += other.margin;
     }
 };
 
@@ -43,10 +43,10 @@ static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64
 }
 
 // Keeps the sums of a row; `undefined` is NaN where a logit is NaN or the top is infinite, otherwise 0.
-static inline void keep_sums(Block &out, int i, double top, double odds, double squares, double surprise, double margin,
+static inline void keep_sums(Block &out, int i, double top, double odds, double squares, double entropy_sum, double margin,
                              double undefined) {
     out.at[column::top][i] = top + undefined;
-    out.at[column::surprise][i] = surprise + undefined, out.at[column::margin][i] = margin + undefined;
+    out.at[column::entropy_sum][i] = entropy_sum + undefined, out.at[column::margin][i] = margin + undefined;
     out.at[column::odds][i] = out.at[column::mass][i] = out.relative[i] = odds + undefined, out.unit[i] = 0.0;
     out.at[column::squares][i] = out.at[column::mass_squares][i] = squares + undefined;
 }
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     const Real undefined = (best - best) + (total - total), odds = total * Logit::down + others;
     out.prediction[i] = undefined == undefined ? place : first_nan<Logit>(row, classes, 1, place);
     keep_sums(out, i, best, odds, double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others,
-              sum_of(sums.surprise) * Logit::down, sum_of(sums.margin), undefined);
+              sum_of(sums.entropy_sum) * Logit::down, sum_of(sums.margin), undefined);
     if (__builtin_expect(is_unusual(out.at[column::odds][i], classes) || asked.more(), 0)) {
         auto sweep = [row, classes, inside, rest](Vector from, auto each) {
             for (int64_t k = 0; k + lanes <= classes; k += lanes) each(Logit::load(row + k) - from);
@@ -127,14 +127,14 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
 
 // As many rows as a vector has lanes, from `at` on in the block; their classes are ROWS apart.
 template <typename Logit, bool MORE>
-__attribute__((noinline)) static void many_rows(const typename Logit::type *turned, int64_t classes, Asked asked,
+__attribute__((noinline)) static void many_rows(const typename Logit::type *transposed, int64_t classes, Asked asked,
                                                 Block &out, int at) {
     typedef typename Logit::Vector Vector;
     typedef typename Logit::Mask Mask;
-    Vector best = Logit::load(turned);
+    Vector best = Logit::load(transposed);
     Mask place = {};
     for (int64_t j = 1; j < classes; j++) {
-        const Vector z = Logit::load(turned + j * ROWS);
+        const Vector z = Logit::load(transposed + j * ROWS);
         place = z > best ? Logit::index(j) : place;
         best = larger(z, best);
     }
@@ -144,25 +144,25 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *turn
         for (int64_t j = i; j < classes && j < i + SOME * SOME; j += SOME) {
             Sums<Logit, MORE> part;
             for (int64_t k = j; k < classes && k < j + SOME; k++)
-                part.add_but(place == Logit::index(k), Logit::load(turned + k * ROWS) - best);
+                part.add_but(place == Logit::index(k), Logit::load(transposed + k * ROWS) - best);
             block.add(part);
         }
         sums.add(block);
     }
     const Vector undefined = (best - best) + (sums.odds - sums.odds), odds = sums.odds * Logit::down;
     for (int i = 0; i < Logit::lanes; i++) {
-        keep_sums(out, at + i, best[i], odds[i], double(sums.squares[i]) * 0x1p-100, sums.surprise[i] * Logit::down,
+        keep_sums(out, at + i, best[i], odds[i], double(sums.squares[i]) * 0x1p-100, sums.entropy_sum[i] * Logit::down,
                   sums.margin[i], undefined[i]);
         out.prediction[at + i] = place[i];
     }
     for (uint32_t left = bits_of(undefined != undefined); left; left &= left - 1) {
         const int i = __builtin_ctz(left);
-        out.prediction[at + i] = first_nan<Logit>(turned + i, classes, ROWS, place[i]);
+        out.prediction[at + i] = first_nan<Logit>(transposed + i, classes, ROWS, place[i]);
     }
     const Mask unusual = (odds > Logit::all((classes - 1) * FLAT)) | (odds < Logit::all(SHARP));
     if (bits_of(unusual) || asked.more()) {
-        auto sweep = [turned, classes](Vector from, auto each) {
-            for (int64_t j = 0; j < classes; j++) each(Logit::load(turned + j * ROWS) - from);
+        auto sweep = [transposed, classes](Vector from, auto each) {
+            for (int64_t j = 0; j < classes; j++) each(Logit::load(transposed + j * ROWS) - from);
         };
         look_again<Logit, true>(sweep, best, classes, asked, out, at, Logit::lanes);
     }
@@ -194,7 +194,7 @@ template <int HALF, typename Vector> static inline void transpose(Vector *rows) 
 
 // Squares of rows from `first` on, at least as many classes as a vector has lanes; the last square reaches back.
 template <typename Logit>
-static inline void turn_squares(const Logits &logits, int64_t first, int64_t count, typename Logit::type *turned) {
+static inline void turn_squares(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     constexpr int64_t lanes = Logit::lanes;
     for (int64_t i = 0; i < count; i += lanes) {
@@ -205,7 +205,7 @@ static inline void turn_squares(const Logits &logits, int64_t first, int64_t cou
             typename Logit::Vector square[lanes];
             for (int64_t k = 0; k < lanes; k++) square[k] = Logit::load(rows[k] + j);
             transpose<lanes / 2>(square);
-            for (int64_t k = 0; k < lanes; k++) Logit::store(turned + (j + k) * ROWS + i, square[k]);
+            for (int64_t k = 0; k < lanes; k++) Logit::store(transposed + (j + k) * ROWS + i, square[k]);
         }
     }
 }
@@ -213,33 +213,33 @@ static inline void turn_squares(const Logits &logits, int64_t first, int64_t cou
 // One class of each row after the other. Rows whose classes lie side by side are transposed; where it is the rows that
 // lie side by side, as the pixels of a picture do, they are copied as they are. The last row fills the last vector.
 template <typename Logit>
-static inline void turn(const Logits &logits, int64_t first, int64_t count, typename Logit::type *turned) {
+static inline void turn(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
-    if (logits.step == 1 && classes >= Logit::lanes) return turn_squares<Logit>(logits, first, count, turned);
+    if (logits.step == 1 && classes >= Logit::lanes) return turn_squares<Logit>(logits, first, count, transposed);
     for (int64_t i = 0, some = 1; i < count; i += some) {
         const auto *row = data + logits.start(first + i);
         if (logits.step == 1) {
-            for (int64_t j = 0; j < classes; j++) turned[j * ROWS + i] = row[j];
+            for (int64_t j = 0; j < classes; j++) transposed[j * ROWS + i] = row[j];
         } else {
             const int64_t left = logits.inner - (first + i) % logits.inner;
             some = logits.stride == 1 && left < count - i ? left : logits.stride == 1 ? count - i : 1;
             for (int64_t j = 0; j < classes; j++)
-                memcpy(turned + j * ROWS + i, row + j * logits.step, size_t(some) * sizeof *row);
+                memcpy(transposed + j * ROWS + i, row + j * logits.step, size_t(some) * sizeof *row);
         }
     }
     for (int64_t j = 0; j < classes && count < full; j++)
-        for (int64_t i = count; i < full; i++) turned[j * ROWS + i] = turned[j * ROWS + count - 1];
+        for (int64_t i = count; i < full; i++) transposed[j * ROWS + i] = transposed[j * ROWS + count - 1];
 }
 
 template <typename Logit, bool MORE>
 static void read_rows(const Logits &logits, int64_t first, int64_t count, Asked asked, void *scratch, Block &out) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
-    if (logits.is_turned()) {
-        auto *turned = static_cast<typename Logit::type *>(scratch);
-        turn<Logit>(logits, first, count, turned);
+    if (logits.is_transposed()) {
+        auto *transposed = static_cast<typename Logit::type *>(scratch);
+        turn<Logit>(logits, first, count, transposed);
         for (int at = 0; at < count; at += Logit::lanes)
-            many_rows<Logit, MORE>(turned + at, logits.classes, asked, out, at);
+            many_rows<Logit, MORE>(transposed + at, logits.classes, asked, out, at);
         return;
     }
     const auto *row = data + logits.start(first);

@@ -2,7 +2,7 @@
 #pragma once
 #include <cfloat>
 
-#include "exps.h"
+#include "vector_math.h"
 
 // The trials k, half the number of steps of the continued fraction, and log binomial(k, w) for each w in 0..k.
 struct Trials {

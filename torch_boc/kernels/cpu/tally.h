@@ -1,6 +1,6 @@
 // What samples add to the states of a metric; core/tally.py has the formulas.
 #pragma once
-#include "contract.h"
+#include "schema.h"
 #include "parallel.h"
 #include "tails.h"
 

@@ -1,4 +1,4 @@
-"""The gradient of the logits as Triton kernels; `core/rows.py` has the formulas.
+"""The gradient of the logits as Triton kernels; `core/row_sums.py` has the formulas.
 
 Every row is read once, and its gradient is written once. This module needs Triton, and is imported when the first
 kernel is launched.
@@ -10,7 +10,7 @@ kernel is launched.
 import triton
 import triton.language as tl
 
-from .primitives import (
+from .common import (
     DOWN,
     NUMBERS,
     UP,
@@ -28,7 +28,7 @@ from .primitives import (
 
 @triton.jit
 def _spread(odds, mass, on_mass, on_mass_squares, classes, dtype: tl.constexpr):
-    """What the gradients of the masses ask of the classes of a row; `core/rows.py` says why all is divided first.
+    """What the gradients of the masses ask of the classes of a row; `core/row_sums.py` says why all is divided first.
 
     Whether the row is flat; one over its mass if it is; the logarithm of the mass if it is not, and a factor for the
     rounding of that; and both gradients times the mass and its square. All is 0 where there is no mass.
@@ -60,7 +60,7 @@ def _pull_of_spread(below, u, loses, flat, unit, log_mass, factor, on_mass, on_m
 
 @triton.jit
 def _pull(
-    below, rival, on_odds, on_squares, on_surprise, on_margin, spread, extras: tl.constexpr, fast: tl.constexpr
+    below, rival, on_odds, on_squares, on_entropy_sum, on_margin, spread, extras: tl.constexpr, fast: tl.constexpr
 ):  # fmt: skip
     """The gradient of each rival's logit from those of the sums, 0 where it is no rival; `spread` may be None."""
     scaled, loses, finite = odds_and_losses(below, fast)
@@ -68,7 +68,7 @@ def _pull(
     # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u); the gradient of Q comes scaled down until it has met w.
     each = on_odds + (on_squares * loses) * (2.0 * UP - UP * loses)
     if extras:
-        each -= on_surprise * (1.0 + finite)
+        each -= on_entropy_sum * (1.0 + finite)
         pull = u * each - on_margin
     else:
         pull = u * each
@@ -80,7 +80,7 @@ def _pull(
 @triton.jit(do_not_specialize=NUMBERS)
 def short_gradient(
     logits, prediction, top, odds, mass,
-    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_entropy_sum, on_margin, gradient,
     rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
@@ -98,8 +98,8 @@ def short_gradient(
     pull_odds = tl.load(on_odds + row, mask=real)[:, None] + (best - best)  # NaN for an undefined row
     pull_squares = (tl.load(on_squares + row, mask=real)[:, None] * DOWN).to(dtype)
     pull_surprise, pull_margin = pull_odds, pull_odds
-    if on_surprise is not None:
-        pull_surprise = tl.load(on_surprise + row, mask=real)[:, None]
+    if on_entropy_sum is not None:
+        pull_surprise = tl.load(on_entropy_sum + row, mask=real)[:, None]
         pull_margin = tl.load(on_margin + row, mask=real)[:, None]
     spread = None
     if on_mass is not None:
@@ -112,7 +112,7 @@ def short_gradient(
         spread = spread + (flat > 0, flat == tl.sum(real.to(tl.int32)))  # noqa: RUF005 (no Python)
     z = tl.load(logits + start + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
     below, rival = z - best, inside & (column != place)
-    extras: tl.constexpr = on_surprise is not None
+    extras: tl.constexpr = on_entropy_sum is not None
     pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
     push = tl.load(on_top + row, mask=real) - tl.sum(pull, 1)
     tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
@@ -121,7 +121,7 @@ def short_gradient(
 @triton.jit(do_not_specialize=NUMBERS)
 def long_gradient(
     logits, prediction, top, odds, mass,
-    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_entropy_sum, on_margin, gradient,
     rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
@@ -134,14 +134,14 @@ def long_gradient(
     pull_odds = tl.load(on_odds + row) + (best - best)
     pull_squares = (tl.load(on_squares + row) * DOWN).to(dtype)
     pull_surprise, pull_margin = pull_odds, pull_odds
-    if on_surprise is not None:
-        pull_surprise, pull_margin = tl.load(on_surprise + row), tl.load(on_margin + row)
+    if on_entropy_sum is not None:
+        pull_surprise, pull_margin = tl.load(on_entropy_sum + row), tl.load(on_margin + row)
     spread = None
     if on_mass is not None:
         ones, squares = tl.load(on_mass + row), tl.load(on_mass_squares + row)
         spread = _spread(tl.load(odds + row), tl.load(mass + row), ones, squares, classes, dtype)
         spread = spread + (spread[0], spread[0])  # noqa: RUF005
-    extras: tl.constexpr = on_surprise is not None
+    extras: tl.constexpr = on_entropy_sum is not None
     pulls = tl.zeros([width], dtype)
     for start in range(0, end, width):
         below = load_block(logits, start, first, end, place, step, dtype, width) - best

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ...core.coins import gap_of_sums
-from ...core.columns import columns as columns_by_torch
-from ...core.columns import distance_below_top, dtypes_of
-from ...core.contract import EXPONENT, LARGEST, Labels
-from ...core.precision import accumulator
+from ...core.dtypes import accumulation_dtype
+from ...core.row_numbers import columns as columns_by_torch
+from ...core.row_numbers import distance_below_top, dtypes_of
+from ...core.schema import EXPONENT, LARGEST, Labels
 from ...core.tails import continued_steps
 from .layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
 
@@ -113,20 +113,20 @@ def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]
         )
 
 
-def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
-    """The numbers with these names; real ones are in the dtype of the sums if `narrow`, otherwise in float64."""
+def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dtype: bool) -> list[Tensor]:
+    """The numbers with these names; real ones are in the dtype of the sums if `keep_dtype`, otherwise in float64."""
     shape, asked = logits.shape[:-1], {*names}
     if not logits.numel():
-        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(tuple(names), logits.dtype, narrow)]
+        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(tuple(names), logits.dtype, keep_dtype)]
     original, logits = logits, readable(logits)
     layout = layout_of(logits)
 
-    def new(*wanted: str, narrow: bool = narrow) -> list[Tensor]:
-        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(wanted, logits.dtype, narrow)]
+    def new(*wanted: str, keep_dtype: bool = keep_dtype) -> list[Tensor]:
+        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(wanted, logits.dtype, keep_dtype)]
 
     first = ("prediction", "top", "odds", "squares")
-    more = ("surprise", "margin") if not asked.isdisjoint(("surprise", "margin")) else ()
-    found: dict[str, Tensor] = dict(zip((*first, *more), new(*first, *more, narrow=True), strict=True))
+    more = ("entropy_sum", "margin") if not asked.isdisjoint(("entropy_sum", "margin")) else ()
+    found: dict[str, Tensor] = dict(zip((*first, *more), new(*first, *more, keep_dtype=True), strict=True))
     _launch_rows("rows", logits, layout, [*found.values(), *[None] * (2 - len(more))])
     placed = [name for name in ("concentration", "free_gap") if name in asked]
     on_chip = "gen" in asked and layout.classes <= MOST_ENTROPY_CLASSES
@@ -143,7 +143,7 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
         of = ("odds", "squares", "mass", "mass_squares", "loss", "concentration", "free_gap")
         sums, size = [found.get(name) if name != "mass" or placed else None for name in of], layout.rows
         kernel, grid = load("rows").coins, (-(-size // BLOCK),)
-        launch(kernel, grid, logits, *sums, size, layout.classes - 1, narrow=narrow, **OPTIONS)
+        launch(kernel, grid, logits, *sums, size, layout.classes - 1, keep_dtype=keep_dtype, **OPTIONS)
     if "gap" in asked:
         found["gap"] = gap_of_sums(found["odds"], found["squares"], layout.classes)
     if on_chip:
@@ -152,7 +152,7 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
         rows = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
         options = {**cut, "bits": layout.bits, **_constants(logits), "exponent": EXPONENT}
         options |= {"most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
-        options["highest_bit"] = 62 if accumulator(logits.dtype) == torch.float64 else 30
+        options["highest_bit"] = 62 if accumulation_dtype(logits.dtype) == torch.float64 else 30
         grid, kernel = (-(-layout.rows // cut["height"]),), load("rows").generalized_entropy
         launch(kernel, grid, logits, logits, *rows, *layout.numbers, **options)
     elif "gen" in asked:
@@ -163,8 +163,8 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
         found["lost"], found["ahead"] = new("lost", "ahead")
         arguments = (logits, index.contiguous(), found["lost"], found["ahead"], *layout.numbers)
         options = {**mass_geometry(layout), **_constants(logits), "bits": layout.bits}
-        launch(load("rows").standing, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
-    kinds = dtypes_of(tuple(names), logits.dtype, narrow)
+        launch(load("rows").class_rank, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
+    kinds = dtypes_of(tuple(names), logits.dtype, keep_dtype)
     return [found[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
 
 
@@ -197,9 +197,9 @@ def _launch_rows(
 
 def _constants(logits: Tensor) -> dict[str, Any]:
     """What all kernels that read logits are compiled for; a product and a sum may become one operation."""
-    dtype = accumulator(logits.dtype)
+    dtype = accumulation_dtype(logits.dtype)
     fast = dtype == torch.float32 and has_ptx(logits.device)
-    return {"dtype": load("primitives").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
+    return {"dtype": load("common").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
 
 
 def tally(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.precision import accumulator
+from ...core.dtypes import accumulation_dtype
 
 # Vectors of up to 2^4 elements; a GPU loads at most 16 bytes at once.
 MOST_BITS = 4
@@ -116,7 +116,7 @@ def geometry(classes: int, dtype: torch.dtype, *, across: bool = False, heavy: b
     rows lie `across`, a block has at least as many rows as the memory delivers at once. In a `heavy` kernel each class
     needs many registers, and a thread takes half as many classes.
     """
-    wide = accumulator(dtype)
+    wide = accumulation_dtype(dtype)
     width = 1 << (classes - 1).bit_length()
     if width * (1 + (heavy or across)) > ON_CHIP_CLASSES[wide]:  # addresses of rows that lie across need registers too
         block = BLOCK_CLASSES[wide] // (1 + heavy)

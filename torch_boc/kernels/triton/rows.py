@@ -1,4 +1,4 @@
-"""The one pass over the logits as Triton kernels; `core/rows.py` says what is summed, and why it is scaled.
+"""The one pass over the logits as Triton kernels; `core/row_sums.py` says what is summed, and why it is scaled.
 
 A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
 from the cache, for its sums. Flat and sharp rows are read again for their masses. This module needs Triton, and is
@@ -13,7 +13,7 @@ If a block has more classes than the row, the others are -inf: what they add to 
 import triton
 import triton.language as tl
 
-from .primitives import (
+from .common import (
     DOWN,
     NUMBERS,
     UP,
@@ -65,10 +65,10 @@ def load_rows(begin, real, classes, stride, step, bits: tl.constexpr, width: tl.
 
 @triton.jit(do_not_specialize=NUMBERS)
 def short_rows(
-    logits, prediction, top, odds, squares, surprise, margin, rows, classes, inner, jump, stride, step,
+    logits, prediction, top, odds, squares, entropy_sum, margin, rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """`height` whole rows per program, of at most `width` classes each; `surprise` and `margin` may be None."""
+    """`height` whole rows per program, of at most `width` classes each; `entropy_sum` and `margin` may be None."""
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     column = tl.arange(0, width)[None, :]
     real = is_row(row, rows, stride, bits)
@@ -82,7 +82,7 @@ def short_rows(
         place = tl.min(key_of(z, best[:, None], column, width), 1)
         place = tl.where(place < 0, place + width, place)
     below = z - best[:, None]
-    if surprise is not None:  # at once, because the classes that are not there need registers
+    if entropy_sum is not None:  # at once, because the classes that are not there need registers
         tl.store(margin + row, undefined - tl.sum(tl.where(inside, below, 0.0), 1), mask=real)
     scaled, loses, finite = odds_and_losses(below, fast)
     scaled = tl.where(column == place[:, None], 0.0, scaled)
@@ -90,13 +90,13 @@ def short_rows(
     tl.store(top + row, best + undefined, mask=real)
     tl.store(odds + row, tl.sum(scaled, 1) * DOWN + undefined, mask=real)
     tl.store(squares + row, tl.sum(loses * scaled, 1).to(tl.float64) * DOWN + undefined, mask=real)
-    if surprise is not None:
-        tl.store(surprise + row, undefined - tl.sum(finite * scaled, 1) * DOWN, mask=real)
+    if entropy_sum is not None:
+        tl.store(entropy_sum + row, undefined - tl.sum(finite * scaled, 1) * DOWN, mask=real)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def long_rows(
-    logits, prediction, top, odds, squares, surprise, margin, rows, classes, inner, jump, stride, step,
+    logits, prediction, top, odds, squares, entropy_sum, margin, rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
     """One row per program, `width` classes at a time: each place of the block keeps sums of its own."""
@@ -115,7 +115,7 @@ def long_rows(
         scaled, loses, finite = odds_and_losses(below, fast)
         sums += scaled
         products += loses * scaled
-        if surprise is not None:
+        if entropy_sum is not None:
             surprises += finite * scaled
             margins += tl.where(is_inside(start, first, end, place, width), below, 0.0)
     undefined = best - best
@@ -123,8 +123,8 @@ def long_rows(
     tl.store(top + row, best + undefined)
     tl.store(odds + row, tl.sum(sums, 0) * DOWN + undefined)
     tl.store(squares + row, tl.sum(products, 0).to(tl.float64) * DOWN + undefined)
-    if surprise is not None:
-        tl.store(surprise + row, undefined - tl.sum(surprises, 0) * DOWN)
+    if entropy_sum is not None:
+        tl.store(entropy_sum + row, undefined - tl.sum(surprises, 0) * DOWN)
         tl.store(margin + row, undefined - tl.sum(margins, 0))
 
 
@@ -203,11 +203,11 @@ def masses(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def standing(
+def class_rank(
     logits, index, lost, ahead, rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """How a given class stands among the others of its row; `core/columns.py` has the formulas."""
+    """How a given class stands among the others of its row; `core/row_numbers.py` has the formulas."""
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
     begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
@@ -282,16 +282,16 @@ LEAST_ROOM = tl.constexpr(4 * 2.0**-52)
 @triton.jit(do_not_specialize=["size", "rivals"])
 def coins(
     odds, squares, mass, mass_squares, loss, concentration, free_gap, size, rivals,
-    narrow: tl.constexpr, block: tl.constexpr
+    keep_dtype: tl.constexpr, block: tl.constexpr
 ):  # fmt: skip
     """`block` rows per program, from the sums of each row to its loss, concentration and free gap; any may be None.
 
-    The loss is computed in the dtype of the odds if `narrow`, otherwise in float64.
+    The loss is computed in the dtype of the odds if `keep_dtype`, otherwise in float64.
     """
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < size
     weight = tl.load(odds + place, mask=inside, other=1.0)
-    if not narrow:
+    if not keep_dtype:
         weight = weight.to(tl.float64)
     others = rivals.to(tl.float64)
     if loss is not None:

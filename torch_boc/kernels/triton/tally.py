@@ -15,9 +15,9 @@ and is imported when the first kernel is launched.
 import triton
 import triton.language as tl
 
-from ...core import contract
-from ...core.contract import ALL_SUMS, BinCounts, BinSums, Counts
-from .primitives import log1p
+from ...core import schema
+from ...core.schema import ALL_SUMS, BinCounts, BinSums, Counts
+from .common import log1p
 from .tails import log_p_and_slope
 
 
@@ -39,10 +39,10 @@ LABELLED_BY_DOMINANCE, CORRECT_BY_DOMINANCE = _places(
 CONFIDENCE_IN_BIN, GAP_IN_BIN = _places(BinSums._fields, "confidence", "gap")
 LABELLED_CONFIDENCE, LABELLED_DOMINANCE = _places(BinSums._fields, "labelled_confidence", "labelled_dominance")
 SUMS = tl.constexpr(len(ALL_SUMS))
-GAP_BINS = tl.constexpr(contract.GAP_BINS)
+GAP_BINS = tl.constexpr(schema.GAP_BINS)
 GAP_ROOM = tl.constexpr(1024)  # a power of 2
-LOWEST_DECADE = tl.constexpr(float(contract.LOWEST_DECADE))
-BINS_PER_DECADE = tl.constexpr(float(contract.BINS_PER_DECADE))
+LOWEST_DECADE = tl.constexpr(float(schema.LOWEST_DECADE))
+BINS_PER_DECADE = tl.constexpr(float(schema.BINS_PER_DECADE))
 LOG10_E = tl.constexpr(0.43429448190325182)
 
 

@@ -1,0 +1,58 @@
+"""Places beside columns are those of the test alone, and a share from counts is the mean of the flags."""
+
+import pytest
+import torch
+
+from tests.functional.cases import random_logits
+from torch_boc import ConformalTest
+from torch_boc.functional import sample_stats
+from torch_boc.functional.conformal import bin_edges, flagged_share, score_bin
+from torch_boc.functional.per_sample import strided
+from torch_boc.functional.score_bins import ScoreConfig, bin_scores
+
+pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
+
+
+@pytest.mark.parametrize("groups", [None, "prediction", "confidence"])
+def test_the_share_from_counts_is_the_mean_of_the_flags(groups):
+    known, new = random_logits(500, 5), random_logits(500, 5, scale=1.0, seed=1)
+    held_out, tested = (ConformalTest(groups=groups).calibrate(x) for x in (known, new))
+    for alpha in (0.01, 0.05, 0.5):
+        found = flagged_share(held_out.counts, tested.counts, alpha)
+        assert found == pytest.approx(held_out.flag(new, alpha).double().mean().item(), abs=1e-12)
+    assert flagged_share(held_out.counts, tested.counts * 0, 0.1).isnan()
+    assert flagged_share(held_out.counts * 0, tested.counts, 0.1) == 0, "nothing is held out, so nothing is strange"
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (7, 2, 5), (0, 5)])
+def test_every_other_sample(shape):
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    target = torch.arange(rows[..., 0].numel()).reshape(shape[:-1]) % 5
+    stats = sample_stats(rows, target, extras=True, ignore_index=3)
+    for start in (0, 1):
+        found = strided(stats, start, 2)
+        want = sample_stats(rows[start::2], target[start::2], extras=True, ignore_index=3)
+        assert found._fields == want._fields
+        torch.testing.assert_close(found.coins, want.coins, rtol=1e-12, atol=0)
+        torch.testing.assert_close(found[1:], want[1:], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_the_first_group_that_a_sample_can_be_in_is_that_of_equal_logits(classes):
+    scoring = ScoreConfig("energy", groups="confidence")
+    lowest = bin_scores(torch.zeros(1, classes, dtype=torch.float64), scoring).group
+    assert lowest.tolist() == [scoring.impossible_groups(classes)]
+    assert [ScoreConfig("energy", groups="prediction").num_groups(x) for x in (None, classes)] == [0, classes]
+
+
+@pytest.mark.parametrize("resolution", [1, 64, 2**14])
+def test_exported_places_are_those_of_the_bits(resolution, monkeypatch):
+    starts = bin_edges(resolution).float()
+    bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0))
+    special = [0.0, -0.0, torch.inf, -torch.inf, -1e-60, 1e-60, 1e300, -1e300, 2.0**16, -(2.0**-64)]
+    beside = torch.nextafter(starts, torch.tensor(-torch.inf))
+    numbers = torch.cat([bits.to(torch.int32).view(torch.float32), starts, beside]).double()
+    numbers = torch.cat([numbers[~numbers.isnan()], torch.tensor(special, dtype=torch.float64)])
+    want = score_bin(numbers, resolution)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    assert torch.equal(score_bin(numbers, resolution), want)

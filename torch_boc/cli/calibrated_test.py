@@ -1,0 +1,119 @@
+"""The conformal test of a command line: calibrated on held-out logits, or read from a file."""
+
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ..data.atomic import printable, write
+from ..data.files import LogitReader
+from ..data.logit_set import LogitSet, error_prefix
+from ..evaluation.inputs import LOST
+from ..functional.score_bins import ScoreConfig
+from ..nn import Acceptance, ConformalTest
+from .inputs import Files
+from .options import SCORE
+
+KIND = "torch_boc.ConformalTest"
+
+
+class CalibratedTest(NamedTuple):
+    """A calibrated test.
+
+    Attributes:
+        test: the test.
+        accept: which predictions may go out unseen, by the same held-out samples; None without their targets.
+        name: the name of the held-out set.
+        data: the held-out set itself; None if the test was read from a file.
+    """
+
+    test: ConformalTest
+    accept: Acceptance | None
+    name: str
+    data: LogitSet | None = None
+
+    def open(self, files: Files, value: str) -> LogitReader:
+        """The new samples in a file, which must have as many classes as the held-out ones."""
+        reader, expected = files.open(value, targets=False), self.test.num_classes
+        if reader.num_classes != expected:
+            raise ValueError(f"{value}: expected {expected} classes, as in {self.name}, got {reader.num_classes}")
+        return reader
+
+    def save(self, path: str, kind: str, files: Files, **content: Any) -> None:
+        """Write tensors and plain values, with what `load_content` needs to know. The file is replaced as a whole."""
+        content |= {"kind": kind, "name": self.name, "probabilities": files.probabilities}
+        memory = io.BytesIO()  # torch.save itself does not say that a disk is full
+        torch.save({**content, "scoring": tuple(self.test.scoring)}, memory)
+        write(path, memory.getvalue())
+
+
+def calibrated_test(files: Files, calibration: str | None, kept: str | None, **how: Any) -> CalibratedTest:
+    """The test that the options ask for; `how` are score, temperature and groups, None if they are not given."""
+    if (calibration is None) == (kept is None):
+        got = "none" if kept is None else "both"
+        raise ValueError(f"expected --calibration PATH or --test PATH, which says what to compare with, got {got}")
+    given = {name: value for name, value in how.items() if value is not None}
+    if kept is not None:
+        if given:
+            name = next(iter(given))
+            raise ValueError(f"expected --{name} with --calibration, got it with --test, whose file decides it")
+        with loading(kept, KIND, files) as (content, test):
+            test.load_state_dict(content["test"])
+            accept = None if content["accept"] is None else _acceptance(test)
+            if accept is not None:
+                accept.load_state_dict(content["accept"])
+            return CalibratedTest(test, accept, printable(content["name"]))
+    test = ConformalTest(**{"score": SCORE} | given, validate_args=False)
+    if files.probabilities and test.scoring.score in LOST:
+        raise ValueError(
+            f"expected a score that probabilities have, got {test.scoring.score!r}, which is always 0 after a softmax"
+        )
+    data = files.read(calibration or "")
+    if not isinstance(data, LogitSet):
+        raise ValueError(f"{calibration}: expected logits, got the columns of a predictor")
+    accept = None if data.target is None else _acceptance(test).calibrate(data.logits, data.target)
+    return CalibratedTest(test.calibrate(data.logits), accept, data.name, data)
+
+
+def _acceptance(test: ConformalTest) -> Acceptance:
+    return Acceptance("prediction" if test.scoring.groups == "prediction" else None)
+
+
+@contextmanager
+def loading(path: str, kind: str, files: Files) -> Iterator[tuple[Mapping[str, Any], ConformalTest]]:
+    """The content of a file that `Ready.save` wrote, and its test before it is calibrated. No code of it is run.
+
+    A part that is missing or damaged, also as the block finds it, is an error that names the file.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{printable(path)}: no such file")
+    with error_prefix(printable(path)):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+            content = {} if damaged else torch.load(path, weights_only=True, map_location="cpu")
+            found = content.get("kind")
+        except Exception as error:  # torch raises all kinds of errors on files that it does not know
+            raise ValueError("expected a file that torch-boc has written, got something else") from error
+        if damaged is not None:
+            raise ValueError(f"expected a whole file, got one that is damaged in {damaged}; make it again")
+        if found != kind:
+            raise ValueError(f"expected a {kind}, got {found!r}")
+        try:
+            if content["probabilities"] != files.probabilities:
+                expected, got = ("logits", "probabilities") if files.probabilities else ("probabilities", "logits")
+                remedy = "leave out" if files.probabilities else "add"
+                raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
+            scoring = ScoreConfig(*content["scoring"])
+            assert not isinstance(scoring.groups, int)
+            how: dict[str, Any] = {"resolution": scoring.resolution, "validate_args": False}
+            yield content, ConformalTest(*scoring[:2], scoring.groups, **how)
+        except ValueError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ValueError(f"expected a whole file, got one with missing or damaged parts ({reason})") from error

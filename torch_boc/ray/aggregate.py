@@ -1,0 +1,110 @@
+"""The summary of the probe, and a calibrated test, over the rows of a Ray data set."""
+
+import pickle
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..data.tables import numpy
+from ..functional.checks import check_trials
+from ..inference.batch_predictor import Arrays
+from ..inference.row_summary import RowSummary, stats_of
+from ..nn import ConformalTest
+from .inference import check_dataset
+
+
+def fold(
+    dataset: Any, empty: Callable[[], Any], add: Callable[[Any, Arrays], Any], merge: Callable[[Any, Any], Any]
+) -> Any:
+    """Fold the blocks of a Ray data set into one state.
+
+    Each block becomes a state in the worker that has the block, which is `add(empty(), block)`. Only the states travel
+    to the program, which merges them one after the other. The data set need not fit in memory.
+    """
+    check_dataset(dataset)
+
+    def state_of(block: Arrays) -> dict[str, Any]:
+        rows = len(next(iter(block.values()), ()))
+        state = pickle.dumps(add(empty(), block) if rows else empty(), pickle.HIGHEST_PROTOCOL)
+        return {"state": numpy().array([zlib.compress(state, 1)], object)}  # counts are mostly zeros
+
+    total = empty()
+    states = dataset.map_batches(state_of, batch_format="numpy", batch_size=None)
+    for block in states.iter_batches(batch_format="numpy", batch_size=None):
+        for state in block["state"]:
+            total = merge(total, pickle.loads(zlib.decompress(state)))
+    return total
+
+
+def summarize(
+    dataset: Any,
+    *,
+    by: str | None = None,
+    logits: str = "logits",
+    target: str = "target",
+    num_classes: int | None = None,
+    trials: int = 100,
+    bins: int = 15,
+    alpha: float = 0.05,
+    ignore_index: int | None = None,
+) -> Any:
+    """Summarize the probe over all rows of a Ray data set, with the keys of `torch_boc.functional.boc_summary`.
+
+    The rows have logits, as lists or tensors of one length, or they are rows that a predictor has written, with
+    `prediction`, `odds`, `loss`, `concentration` and `free_gap`. Each worker adds up the blocks that it has, and only
+    the tallies travel. Without logits and `target_log_probability`, `nll` is NaN if there is a wrong prediction.
+
+    Args:
+        dataset: a `ray.data.Dataset`.
+        by: the name of a column: there is a summary for each of its values. Null and NaN are refused: leave such rows
+            out, or give them a value.
+        logits: the name of the column of logits.
+        target: the name of the column of targets. Without it, the keys that need targets are NaN.
+        num_classes: the number of classes, for rows without logits; by default it follows from the columns.
+        trials: the number of coin flips of the p-values.
+        bins: the number of bins of the calibration errors.
+        alpha: the level of `rejection_rate`.
+        ignore_index: rows with this target do not count.
+
+    Returns:
+        A dict of scalar tensors in float64; with `by`, a dict of such dicts by the values of the column.
+    """
+    check_trials(trials)
+    how = RowSummary(by, logits, target, num_classes, trials, bins, alpha, ignore_index)
+    return how.result(partial(fold, dataset))
+
+
+def calibrate(
+    dataset: Any, conformal_test: ConformalTest | None = None, *, logits: str = "logits", num_classes: int | None = None
+) -> ConformalTest:
+    """Calibrate a `ConformalTest` with all rows of a Ray data set, which are held-out in-distribution samples.
+
+    Args:
+        dataset: a `ray.data.Dataset` with logits, or with the columns of a predictor, as for `summarize`. Without
+            logits, a test has the scores that follow from the columns, such as "log_odds", and no temperature.
+        conformal_test: the test to calibrate, which is copied without its held-out samples; by default
+            `ConformalTest("log_odds")`.
+        logits: the name of the column of logits.
+        num_classes: the number of classes, for rows without logits.
+
+    Returns:
+        The calibrated test.
+
+    Raises:
+        ValueError: if there is no row, or a row has NaN or +inf.
+    """
+    if not (conformal_test is None or isinstance(conformal_test, ConformalTest)):
+        raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {type(conformal_test).__name__}")
+    blank = ConformalTest("log_odds") if conformal_test is None else conformal_test.clone().cpu()
+    blank.reset()
+
+    def add(found: ConformalTest, block: Arrays) -> ConformalTest:
+        found.update(stats_of(block, logits, num_classes))
+        return found
+
+    found: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))
+    if invalid := int(found.invalid):
+        raise ValueError(f"expected held-out rows without NaN and +inf, got {invalid} such rows; leave them out")
+    found.check_calibrated()
+    return found

@@ -1,0 +1,184 @@
+"""Calibration: is the model over- or underconfident, and which calibrator helps?"""
+
+from typing import Any, NamedTuple
+
+from ..calibration import CALIBRATORS, DominanceConfidence, Uncalibrated, VectorScaling
+from ..plots import FEW_SAMPLES
+from .chart import BLUE, GREEN, GREY, ORANGE, Chart
+from .elements import Cell, Section, Table, cells, make_table
+from .results import Results, where
+from .words import comparisons_note, ece_text, number, p_text, percent, significant_sign, small_number
+
+MSP = Uncalibrated.name
+EASIER, HARDER, SHARING = "easier than the test set", "harder than the test set", "shares test samples"
+CALLED = {MSP: "uncalibrated", DominanceConfidence.name: "dominance q̄ (BoC)"}
+# The methods that give a confidence only.
+WITHOUT_LOGITS = [method.name for method in CALIBRATORS if not method.gives_logits]
+
+
+class CalibrationAdvice(NamedTuple):
+    """What may be said of calibration.
+
+    Attributes:
+        plain: the row of the uncalibrated confidence.
+        best: the row of the calibrator to use, if any is shown to be better calibrated than the uncalibrated
+            confidence: vector scaling, otherwise the method with the lowest error.
+        fitted: the number of calibrators that were fitted on splits that can be trusted.
+    """
+
+    plain: Any
+    best: Any
+    fitted: int
+
+    @property
+    def verb(self) -> str:
+        """What the best calibrator does: its interval reaches 0, or it does not."""
+        return "corrects" if self.best["ece_low"] <= 0 else "improves"
+
+
+def split_marks(results: Results) -> dict[str, str]:
+    """What is wrong with calibration splits, for those that something is wrong with."""
+    found = {}
+    for _, row in where(results.leaks, suspicious=True).iterrows():
+        found[row["split"]] = EASIER if row["accuracy"] > row["test_accuracy"] else HARDER
+    return found | dict.fromkeys(where(results.overlaps, kind="calibration", suspicious=True)["set"], SHARING)
+
+
+def method_text(row: Any) -> str:
+    """A calibration method and the split that it was fitted on."""
+    name = CALLED.get(row["method"], row["method"])
+    return f"{name} fitted on “{row['split']}”" if row["split"] else str(name)
+
+
+def calibration_advice(results: Results) -> CalibrationAdvice | None:
+    """Which method to use; None without targets. Splits that something is wrong with do not count."""
+    table = results.calibration[results.calibration["ece"].notna()]
+    table = table[~table["split"].isin(split_marks(results))]
+    plain, fitted = where(table, method=MSP), table[table["split"] != ""]
+    if not len(plain):
+        return None
+    better = fitted[significant_sign(fitted, "ece_versus_msp") < 0].sort_values("ece")
+    advised = where(better, method=VectorScaling.name)[:1]
+    advised = advised if len(advised) else better[:1]
+    best = advised.iloc[0] if len(advised) else None
+    return CalibrationAdvice(plain.iloc[0], best, len(fitted))
+
+
+def direction(results: Results) -> str:
+    """Whether the model is overconfident or underconfident."""
+    confidence, accuracy = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
+    error = where(results.calibration, method=MSP)["ece"].iloc[0]
+    if abs(confidence - accuracy) < error / 2:
+        return "overconfident in some ranges and underconfident in others"
+    return "overconfident" if confidence > accuracy else "underconfident"
+
+
+def calibration_section(results: Results) -> Section:
+    """Does confidence match accuracy?"""
+    title, found = "Calibration", calibration_advice(results)
+    if found is None:
+        return Section(title, [f"“{results.known}” has no targets: calibration is not evaluated."])
+    plain, best = found.plain, found.best
+    means = f"Mean confidence is {percent(results.gaps.iloc[0]['confidence'])}, accuracy {percent(plain['accuracy'])}"
+    chance = f"chance alone gives {percent(plain['ece_chance'])}"
+    sentences = [f"{means}: {ece_text(plain)}, {direction(results) if plain['ece_low'] > 0 else chance}."]
+    if best is not None:
+        method = method_text(best)
+        said = f"{method[0].upper()}{method[1:]} {found.verb} it: {ece_text(best)}"
+        sentences.append(f"{said}{comparisons_note(found.fitted)}.")
+    elif found.fitted:
+        sentences.append(f"No calibrator is shown to improve it{comparisons_note(found.fitted)}.")
+    else:
+        sentences.append("No calibrator was fitted on held-out samples.")
+    dots = f"Dots: accuracy by confidence, in bins with at least {FEW_SAMPLES} samples"
+    note = f"{dots}, with 95 % intervals. The dotted line is perfect calibration."
+    more = {"All calibration methods": [error_table(results), split_table(results)]}
+    return Section(title, sentences, reliability_chart(results, best), more=more, note=note)
+
+
+def reliability_chart(results: Results, best: Any) -> dict[str, tuple[Chart, str]]:
+    """Accuracy against confidence: uncalibrated, by the advised method or else vector scaling, and dominance."""
+    chart = Chart("confidence", "accuracy")
+    chart.rule((0, 1), (0, 1))
+    table, parts = results.reliability[results.reliability["samples"] >= FEW_SAMPLES], []
+    fitted = VectorScaling.name if best is None else best["method"]
+    drawn = {MSP: ORANGE, fitted: BLUE, DominanceConfidence.name: GREEN}
+    for (method, split), rows in table.groupby(["method", "split"], sort=False):
+        if method not in drawn:
+            continue
+        leaks = split_marks(results).get(split, "")
+        name = CALLED.get(method, f"{method}, {split}")
+        colour = GREY if leaks else drawn[method]
+        chart.line(rows["confidence"], rows["accuracy"], colour, name, 'stroke-dasharray="6 4"' if leaks else "")
+        for _, row in rows.iterrows():
+            told = f"{name}: confidence {percent(row['confidence'])}, accuracy {percent(row['accuracy'])}"
+            ends = row["accuracy_low"], row["accuracy_high"]
+            chart.dot(row["confidence"], row["accuracy"], colour, f"{told}, {row['samples']:,} samples", ends)
+        error = where(results.calibration, method=method, split=split)["ece"]
+        parts.append(f"{name}: ECE {number(float(error.iloc[0]))}" if len(error) else name)
+    alt = f"Reliability diagram, accuracy against confidence in each bin. {'; '.join(parts)}."
+    return {"reliability": (chart, alt)} if parts else {}
+
+
+def error_table(results: Results) -> Table:
+    """The errors of each method. The lowest of the splits that can be trusted are emphasised."""
+    marks, table = split_marks(results), results.calibration
+    lowest = table[~table["split"].isin(marks)].min(numeric_only=True)
+    names = []
+    for _, row in table.iterrows():
+        fitted = f"fitted on {row['split']}" if row["split"] else ""
+        names.append(Cell(CALLED.get(row["method"], row["method"]), fitted, mark=marks.get(row["split"], "")))
+    losses = cells(table, "nll", best=lowest["nll"])
+    for place, method in enumerate(table["method"]):
+        if method in WITHOUT_LOGITS:
+            losses[place] = Cell(CALLED[MSP])
+    return make_table(
+        f"Calibration on {results.known}, with 95 % intervals; lower errors are better. “By chance” is the ECE of a "
+        "perfectly calibrated model on as many samples",
+        {
+            "method": names,
+            "ECE": cells(table, "ece", best=lowest["ece"]),
+            "by chance": cells(table, "ece_chance"),
+            "ECE vs uncalibrated": cells(table, "ece_versus_msp", sign=True),
+            "NLL": losses,
+            "Brier": cells(table, "brier", best=lowest["brier"]),
+            "accuracy": cells(table, "accuracy"),
+            "T": cells(table, "temperature", 3),
+        },
+    )
+
+
+def split_table(results: Results) -> Table:
+    """The accuracy on each calibration split and on the test set, and the number of samples that both have."""
+    marks, table = split_marks(results), results.leaks
+    shared = where(results.overlaps, kind="calibration").set_index("set")["shared"]
+    return make_table(
+        "Calibration splits: accuracy there and on the test set, and samples in both",
+        {
+            "split": [Cell(split, mark=marks.get(split, "")) for split in table["split"]],
+            "samples": [f"{samples:,}" for samples in table["samples"]],
+            "shared": [f"{int(shared[split]):,}" if split in shared else "–" for split in table["split"]],
+            "accuracy": cells(table, "accuracy"),
+            "on test": cells(table, "test_accuracy"),
+            "p-value": [small_number(p) for p in table["p_value"]],
+        },
+    )
+
+
+def leak_sentences(results: Results) -> list[str]:
+    """A sentence for each split that is easier or harder than the test set."""
+    found = []
+    for _, row in where(results.leaks, suspicious=True).iterrows():
+        easier = row["accuracy"] > row["test_accuracy"]
+        fits = where(results.calibration, split=row["split"])
+        fit, fault = fits[fits["temperature"] < 1], "Calibrators fitted there do not transfer."
+        if easier and len(fit):
+            value, error = number(fit.iloc[0]["temperature"], 3), ece_text(fit.iloc[0])
+            fault = f"A temperature fitted there, {value}, is below 1 and raises the confidence: {error}."
+        kind, cause = (EASIER, "training data") if easier else (HARDER, "other labels")
+        accuracy = f"accuracy is {percent(row['accuracy'])} there and {percent(row['test_accuracy'])} on the test set"
+        found.append(
+            f"Do not fit on “{row['split']}”: {accuracy} (p {p_text(row['p_value'])}). The split is {kind}: {cause}, "
+            f"or another class mix. {fault}"
+        )
+    return found

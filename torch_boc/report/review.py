@@ -1,0 +1,306 @@
+"""Selective prediction, review and drift: what can be accepted, what the conformal test flags, and when it alarms."""
+
+import math
+from typing import Any
+
+from .chart import BLUE, COLOURS, ORANGE, SETS, Chart
+from .elements import Cell, Section, Table, cells, make_table
+from .results import Results, where
+from .words import (
+    CONDITION,
+    FEW,
+    LEVEL,
+    PERCENT,
+    counted,
+    join_words,
+    list_or_range,
+    p_text,
+    percent,
+    range_text,
+    score_label,
+    short_percent,
+    value_text,
+)
+
+# The largest share of the test set in the figure; the slider goes further. And the least gain over a random review.
+MOST_REVIEWED, LEAST_GAIN = 0.3, 0.02
+PAPER = "paper’s test"
+
+
+def knee(results: Results) -> float:
+    """The share to review beyond which more review finds fewer errors, or fewer of the first OOD set; NaN if none."""
+    table = results.review[results.review["share"].between(0, MOST_REVIEWED, "right")].dropna(subset="caught")
+    if not len(table):
+        return math.nan
+    table = where(table, set=table.iloc[0]["set"])
+    gained = table["caught"] - table["share"] / table["share"].max() * table["caught"].max()
+    return float(table.loc[gained.idxmax(), "share"]) if gained.max() > LEAST_GAIN else math.nan
+
+
+def reviewed(results: Results, share: float) -> tuple[float, str]:
+    """The accuracy of the remainder if a share of the test set is reviewed, and what is detected, in words."""
+    rows, found = where(results.review, share=share), []
+    for _, row in rows.dropna(subset="caught").head(1 + FEW).iterrows():
+        found.append(f"{percent(row['caught'])} of " + ("the errors" if row["kind"] == "id" else f"“{row['set']}”"))
+    return float(rows["right"].iloc[0]), join_words(found)
+
+
+def review_section(results: Results) -> Section:
+    """Risk against coverage, what the conformal test flags, and thresholds."""
+    share, sentences, more = knee(results), [], dict[str, Any]()
+    note = "Risk-coverage curve: the error among the most confident predictions, by the share that is accepted. "
+    if len(results.acceptance):
+        sentences.append(accepted_sentence(results))
+        more["Coverage at 1, 2 and 5 % error"] = [acceptance_table(results)]
+        note += "" if violated(results) else "The dot is the accepted share with the guarantee."
+    if share == share:
+        accuracy, found = reviewed(results, share)
+        rest = f"leaves an accuracy of {percent(accuracy)} and " if accuracy == accuracy else ""
+        sentences.append(f"Reviewing the least confident {short_percent(share)} {rest}finds {found}.")
+    if len(results.screening):
+        sentences += flagged_sentences(results)
+        levels = results.screening["alpha"].unique()
+        more["Flagged at 5 % and 1 % FPR, by score"] = [flagged_table(results, alpha) for alpha in levels]
+        more["Thresholds for 10, 5, 1 and 0.1 % FPR"] = [threshold_table(results)]
+    return Section("Selective prediction and review", sentences, review_chart(results), more=more, note=note)
+
+
+def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
+    """Risk against coverage, and what is accepted at the first error."""
+    table = results.review.dropna(subset="right")
+    if not len(table):
+        return {}
+    coverage, risk = 1 - table["share"], 1 - table["right"]
+    most = max(float(risk.max()), 0.02) * 1.1
+    chart = Chart("coverage: accepted share", "risk: error among accepted", (0, 1), (0, most), height=280)
+    chart.line(coverage, risk, BLUE, results.known)
+    alt = f"Risk against coverage: the error is {percent(float(risk.iloc[0]))} if all predictions are accepted"
+    for _, row in results.acceptance[:1].query("accepted > 0").iterrows():
+        valid = ", not valid here" if violated(results) else ""
+        said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}{valid}"
+        alt += f"; {said}"
+        chart.rule((0, 1), (row["error"], row["error"]))
+        chart.name(said, f'<circle cx="8" cy="-4" r="4" fill="{ORANGE}"/>')
+        chart.dot(row["accepted"], row["wrong"], ORANGE, said, (row["wrong_low"], row["wrong_high"]))
+    chart.rule((0, 0), (0, most), marks='id="cut"')
+    return {"review": (chart, f"{alt}.")}
+
+
+def held_out_name(results: Results) -> str:
+    """The split that guarantees are calibrated on; "" for a half of the test set."""
+    return str(next(iter([*results.screening["held_out"][:1], *results.acceptance["held_out"][:1]]), ""))
+
+
+def unlike(results: Results) -> str:
+    """That the test set is not like the held-out samples, in words; "" if nothing refutes that it is."""
+    held_out = held_out_name(results)
+    if not held_out or not results.settings.get("violations"):
+        return ""
+    return f"“{results.known}” does not look like the held-out samples “{held_out}”"
+
+
+def violated(results: Results) -> str:
+    """Why the guarantee of acceptance is not valid on the test set, in words; "" if nothing refutes it.
+
+    Two random halves of one set are exchangeable, and still it may fail with the probability delta.
+    """
+    failed = "it fails for up to 5 % of held-out sets" if results.settings.get("violations") else ""
+    return unlike(results) or failed
+
+
+def condition(results: Results) -> str:
+    """The condition of every guarantee; repeated held-out rows make it one more."""
+    repeated = (held_out_name(results) or results.known) in results.settings.get("repeated", {})
+    return f"{CONDITION} and its repeated rows are different samples" if repeated else CONDITION
+
+
+def guarantee(results: Results, row: Any) -> str:
+    """What is guaranteed of accepted predictions, with its probability and its condition."""
+    sure = short_percent(row["confidence"])
+    return f"error ≤ {short_percent(row['error'])} with {sure} probability, {condition(results)}"
+
+
+def refusal(row: Any) -> str:
+    """Why nothing is accepted."""
+    if row["held_out_samples"] < row["needed"]:
+        return f"{row['needed']:,.0f} held-out samples needed, got {row['held_out_samples']:,.0f}"
+    return f"too many confident errors among the {counted(row['held_out_samples'], 'held-out sample')}"
+
+
+def accepted_sentence(results: Results) -> str:
+    """What can be accepted at the first error."""
+    row, why = results.acceptance.iloc[0], violated(results)
+    if not row["accepted"]:
+        return f"No prediction can be accepted at {short_percent(row['error'])} error: {refusal(row)}."
+    share, wrong = value_text(row, "accepted", **PERCENT), value_text(row, "wrong", **PERCENT)
+    if why:
+        at = f"asked for {short_percent(row['error'])} error, it accepts {share}, of which {wrong} are wrong"
+        return f"The guarantee of accepted predictions is not valid here, because {why}: {at}."
+    return f"{share} of predictions can be accepted: {guarantee(results, row)}. Here {wrong} of them are wrong."
+
+
+def acceptance_table(results: Results) -> Table:
+    """What can be accepted at each error."""
+    table, odds = results.acceptance, results.acceptance["threshold"]
+    table = table.assign(least=1 / (1 + (-odds[odds.abs() < math.inf]).map(math.exp)))
+    row = table.iloc[0]
+    return make_table(
+        f"Error among accepted predictions, guaranteed with {short_percent(row['confidence'])} probability, "
+        f"{condition(results)}{' (not valid here)' if violated(results) else ''}. Calibrated on "
+        f"{held_out_text(results, row)}",
+        {
+            "error at most": list(map(short_percent, table["error"])),
+            "accepted": cells(table, "accepted", **PERCENT),
+            "wrong on the test set": cells(table, "wrong", **PERCENT),
+            "confidence from": cells(table, "least", 3),
+            "held-out samples needed": [f"{needed:,.0f}" for needed in table["needed"]],
+        },
+    )
+
+
+def held_out_text(results: Results, row: Any) -> str:
+    """The held-out samples of a row, in words."""
+    name = f"“{row['held_out']}”" if row["held_out"] else f"a random half of “{results.known}”"
+    return f"{counted(row['held_out_samples'], 'sample')}, {name}"
+
+
+def flagged(results: Results) -> Any:
+    """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
+    return where(results.screening, test="conformal", alpha=LEVEL).dropna(subset="flagged").drop_duplicates("kind")
+
+
+def flagged_sentences(results: Results) -> list[str]:
+    """What the conformal test of the first score flags at the first level, and what refutes its condition."""
+    table = where(results.screening, test="conformal")
+    if not len(table):
+        return []
+    score = table.iloc[0]["score"]
+    rows = where(table, score=score, alpha=LEVEL)
+    known, others = rows.iloc[0], rows.iloc[1:]
+    if math.isnan(known["flagged"]):
+        needed = math.ceil(1 / LEVEL - 1e-9) - 1
+        return [f"{needed} held-out samples are needed to flag at 5 % FPR, got {known['held_out_samples']:,}."]
+    told, missed, blind = [], [], []
+    for _, row in others.iterrows():
+        name = f"“{row['set']}”"
+        told.append(f"{value_text(row, 'flagged', **PERCENT)} of {name}")
+        missed += [f"{percent(1 - row['flagged'])} of {name}"] if row["flagged_high"] < 0.5 else []
+        # The interval does not know how the held-out samples vary, and with them the threshold.
+        blind += [name] if row["chance"] * len(others) > LEVEL else []
+    said = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
+    said += told if len(told) <= FEW else [list_or_range(told, others["flagged"], percent)]
+    pass_ = "passes" if len(missed) == 1 else "pass"
+    but = f"; {list_or_range(missed, 1 - others['flagged'], percent)} {pass_} undetected" if missed else ""
+    verb = "is" if len(blind) == 1 else "are"
+    but += f"; {join_words(blind)} {verb} not shown to be flagged more often than ID samples" if blind else ""
+    found = [f"At a nominal 5 % FPR the conformal test of {score_label(score)} flags {join_words(said)}{but}."]
+    rates = where(results.thresholds, score=score, alpha=LEVEL)
+    for _, row in rates[rates["confidence"].isna()].iterrows():
+        if known["flagged_low"] > LEVEL and not unlike(results):
+            held = counted(known["held_out_samples"], "held-out sample")
+            ends = f"{percent(row['rate_low'])} to {percent(row['rate_high'])}"
+            found.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
+    if "flagged" in results.settings.get("violations", ()):
+        table = where(table, kind="id").dropna(subset="chance")
+        row = table.loc[table["chance"].idxmin()]
+        found.append(
+            f"The FPR is not valid here, because {unlike(results)}: at {short_percent(row['alpha'])} the conformal "
+            f"test of {score_label(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, more "
+            f"than chance explains (p {p_text(row['chance'] * len(table))})."
+        )
+    return found
+
+
+def flagged_table(results: Results, alpha: float) -> Table:
+    """The share of each set that each test flags at one level; the paper's test is the last."""
+    table, columns = where(results.screening, alpha=alpha), {}
+    for score, rows in table.groupby("score", sort=False):
+        columns["set"] = [Cell(name, f"n = {n:,}") for name, n in zip(rows["set"], rows["samples"], strict=True)]
+        columns[score_label(score) if score else PAPER] = cells(rows, "flagged", **PERCENT)
+    columns[PAPER] = columns.pop(PAPER)
+    return make_table(
+        f"Share of samples that the conformal test of each score flags at {short_percent(alpha)} FPR, with 95 % "
+        f"intervals. It is calibrated on {held_out_text(results, table.iloc[0])}. The paper’s test guarantees no FPR",
+        columns,
+    )
+
+
+def threshold_table(results: Results) -> Table:
+    """The thresholds of the log odds, also as confidences."""
+    table = where(results.thresholds, score="log_odds")
+    table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
+    columns, chance = dict[str, Any](), short_percent(table["confidence"].max())
+    for sure, rows in table.groupby(table["confidence"].notna()):
+        name = f", with {chance} probability" if sure else ""
+        columns["FPR"] = list(map(short_percent, rows["alpha"]))
+        columns[f"confidence below{name}"] = cells(rows, "below", 3)
+        columns[f"log odds below{name}"] = cells(rows, "threshold", 3)
+        columns[f"expected FPR{name}"] = cells(rows, "rate", 2, scale=100, unit=" %")
+    return make_table(
+        "Flag samples below the threshold. The FPR is at most the level on average, and with the second threshold with "
+        f"{chance} probability over the draw of the held-out set, {condition(results)}. The ranges hold 95 % of these "
+        "draws",
+        columns,
+    )
+
+
+def delay_of(row: Any) -> str:
+    """The median detection delay of a row of `delays`, in words."""
+    if math.isfinite(row["delay"]):
+        return counted(int(row["delay"]), "sample")
+    return "no alarm" if row["early"] < row["streams"] else "not valid"
+
+
+def drift_section(results: Results) -> Section | None:
+    """When a drift monitor raises its alarm; one sentence for many OOD sets."""
+    streams = results.stream.groupby("ood", sort=False)
+    if not len(streams):
+        return None
+    alpha = float(results.stream["alpha"].iloc[0])
+    known, limit = int((next(iter(streams))[1]["kind"] == "id").sum()), -math.log10(alpha)
+    evidence = results.stream["evidence"] / math.log(10)
+    drawn = results.stream[evidence.groupby(results.stream["ood"]).cummax() <= 2 * limit]  # what follows adds nothing
+    ends = (0, int(drawn["sample"].max())), (min(-1.0, float(evidence.min())), 2 * limit)
+    chart = Chart("samples", "evidence of drift (log10)", *ends, percent="", height=240)
+    chart.rule(ends[0], (limit, limit), "alarm")
+    chart.rule((known, known), ends[1])
+    for (name, rows), colour in zip(streams, COLOURS[:SETS], strict=False):
+        places = where(drawn, ood=name).index
+        chart.line(rows["sample"].loc[places], evidence.loc[places], colour, name)
+        for at in rows["sample"][evidence.loc[rows.index] >= limit][:1]:
+            chart.dot(at, limit, colour, f"{name}: alarm at sample {at:,}")
+    sentences = delay_sentences(results, known)
+    note = f"SampleStats of a drift monitor over a stream of “{results.known}” that shifts to OOD samples."
+    return Section("Drift", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
+
+
+def delay_sentences(results: Results, known: int) -> list[str]:
+    """The detection delays, and the condition of the monitor's guarantee."""
+    table, said = results.delays, []
+    promise = (
+        f"The probability of ever raising a false alarm is at most {short_percent(table['alpha'].max())}, "
+        f"{condition(results)}."
+    )
+    for _, row in table.iterrows():
+        more = f" (90 % within {row['delay_most']:,.0f})" if math.isfinite(row["delay_most"]) else ""
+        lead = f"Median detection delay for “{row['ood']}”: {delay_of(row)}{more}"
+        if not math.isfinite(row["delay"]):
+            lead = f"“{row['ood']}” is not detected"
+        if row["missed"]:
+            lead += f"; no alarm in {row['missed']:,} of {row['streams']:,} streams"
+        if row["early"] and not unlike(results):
+            lead += (
+                f"; {counted(row['early'], 'false alarm')} in {row['streams']:,} streams of {known:,} ID samples first"
+            )
+        said.append(f"{lead}.")
+    if len(table) > FEW:
+        found = [delay for delay in table["delay"] if math.isfinite(delay)]
+        delays = f": {range_text(found, '{:,.0f}'.format)} samples" if found else ""
+        said = [f"Median detection delay on {len(found)} of {len(table)} OOD sets{delays}."]
+    if "drift" in results.settings.get("violations", ()):
+        row = table.loc[table["early"].idxmax()]
+        early = f"the monitor alarms before the first OOD sample in {row['early']:,} of {row['streams']:,} streams"
+        promise = f"The bound on false alarms is not valid here, because {unlike(results)}: {early}."
+    elif unlike(results):
+        promise = f"The bound on false alarms is not valid here, because {unlike(results)}."
+    return [*said, promise]

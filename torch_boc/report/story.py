@@ -1,0 +1,276 @@
+"""The sections of a report in their order, and what stands above and below them.
+
+A new section needs a function from `Results` to a `Section`, or to None if there is nothing to say, in `TOPICS`.
+"""
+
+import math
+from typing import NamedTuple
+
+from ..calibration import CALIBRATORS
+from ..calibration.split_checks import overlap_message, repeated_message
+from ..data.logit_set import SMALLEST
+from .calibration import calibration_advice, calibration_section, direction, leak_sentences, method_text
+from .coherence import coherence_section
+from .detection import detection_section
+from .elements import Section
+from .mistakes import error_section, sample_section
+from .results import Results, where
+from .review import (
+    condition,
+    delay_of,
+    drift_section,
+    guarantee,
+    held_out_name,
+    knee,
+    refusal,
+    review_section,
+    reviewed,
+    unlike,
+    violated,
+)
+from .words import counted, interval_text, join_words, percent, short_percent
+
+TOPICS = (
+    calibration_section,
+    review_section,
+    detection_section,
+    drift_section,
+    coherence_section,
+    error_section,
+    sample_section,
+)
+# With fewer samples nothing is said; with fewer than the second number, intervals are too narrow.
+FEWEST, SMALL_SET = 30, 100
+# Labels are called wrong if the accuracy is so many standard errors below that of guessing.
+BELOW_CHANCE = 4.0
+INTERVALS = (
+    "for the lower end of the ECE, what chance adds is subtracted; for AUROC vs confidence by DeLong’s method; wider, "
+    "as for binomial counts, if few samples are on one side; for shares of flagged samples by Clopper and Pearson"
+)
+FROM_PROBABILITIES = (
+    f"logarithms of the given probabilities, with {SMALLEST} instead of a probability of 0; the energy is left out, "
+    "because it is always 0 after a softmax"
+)
+MISFIT = "the labels do not match the logits"
+
+
+class Narrative(NamedTuple):
+    """What a report says, in the order in which it is said.
+
+    Attributes:
+        finding: the title.
+        headline: the sets and their sizes, in one line.
+        numbers: the most important numbers, each with what it is, and small print.
+        actions: what to do, each with a command or a name.
+        warnings: what is wrong with the samples.
+        sections: the topics.
+        figures: the figures as SVG, by name.
+        measured: how it was measured: the settings, by their names.
+    """
+
+    finding: str
+    headline: str
+    numbers: list[tuple[str, str, str]]
+    actions: list[tuple[str, str]]
+    warnings: list[str]
+    sections: list[Section]
+    figures: dict[str, str]
+    measured: dict[str, str]
+
+    @property
+    def verdict(self) -> list[str]:
+        """All sentences."""
+        return [*self.warnings, *(said for section in self.sections for said in section.sentences)]
+
+
+def make_narrative(results: Results) -> Narrative:
+    """What the numbers say."""
+    sections, figures = [], {}
+    for topic in TOPICS:
+        section = topic(results)
+        if section is not None:
+            few = size(results) < FEWEST
+            sections.append(section._replace(sentences=[], aside=[]) if few else section)
+            for name, (chart, alt) in section.charts.items():
+                figures[name] = chart.svg(alt)
+    name, found = str(results.settings.get("title", "")).partition(": ")[0], finding(results)
+    title = f"{name}: {found}" if name else found[0].upper() + found[1:]
+    measured, accuracy = measured_how(results), results.settings["accuracy"]
+    parts = [measured["samples"], f"accuracy {percent(accuracy)}" if accuracy == accuracy else ""]
+    parts.append(f"{measured['classes']} classes")
+    said = title, " · ".join(filter(None, parts)), numbers(results), actions(results), warnings_of(results)
+    return Narrative(*said, sections, figures, measured)
+
+
+def size(results: Results) -> int:
+    """The number of test samples."""
+    return int(results.settings["samples"][results.known])
+
+
+def guessing_error(results: Results) -> float:
+    """How far from 1 / classes the accuracy of guesses can be."""
+    chance = 1 / results.settings["classes"]
+    return BELOW_CHANCE * math.sqrt(chance * (1 - chance) / size(results))
+
+
+def labels_fit(results: Results) -> bool:
+    """Whether the accuracy is at least that of guessing, and not above it only for labels that are lower by one."""
+    accuracy, chance = float(results.settings["accuracy"]), 1 / results.settings["classes"]
+    error = guessing_error(results)
+    return not (accuracy < chance - error or accuracy < chance + error < results.settings.get("shifted_accuracy", 0.0))
+
+
+def constant_class(results: Results) -> str:
+    """The class of all predictions, and whether it is the majority class; "" if predictions differ."""
+    if len(results.classes) != 1:
+        return ""
+    row, rest = results.classes.iloc[0], results.confusions.sort_values("samples", ascending=False)
+    name = results.class_name(int(row["prediction"]))
+    if len(rest) and rest.iloc[0]["samples"] > row["right"] * row["samples"]:
+        return f"{name}; the majority class is {results.class_name(int(rest.iloc[0]['target']))}"
+    return f"{name}, the majority class"
+
+
+def warnings_of(results: Results) -> list[str]:
+    """What is wrong with the samples: labels that do not fit, small sets, shared samples, leaks, what is left out."""
+    settings, found = results.settings, []
+    sizes, accuracy = settings["samples"], settings["accuracy"]
+    if size(results) < FEWEST:
+        few = f"Nothing can be said with {counted(size(results), 'test sample')}; collect at least {FEWEST}"
+        found.append(f"{few}, and {SMALL_SET} or more for intervals.")
+    elif not labels_fit(results):
+        guess, shifted = percent(1 / settings["classes"]), settings.get("shifted_accuracy", 0.0)
+        from_one = f" With each label lower by one, it is {percent(shifted)}." if shifted > accuracy else ""
+        lead = f"{MISFIT.capitalize()}: accuracy is {percent(accuracy)}, and guessing gives {guess}."
+        found.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
+    elif accuracy <= 1 / settings["classes"] + guessing_error(results) / 2:
+        found.append(f"Accuracy is {percent(accuracy)}, no better than guessing: there is nothing to calibrate.")
+    if constant := constant_class(results):
+        found.append(f"Every prediction is {constant}: no sample is distinguished from another class.")
+    small = [f"“{name}” has {count}" for name, count in sizes.items() if count < SMALL_SET]
+    if small:
+        few = f"With fewer than {SMALL_SET} samples"
+        found.append(f"{few} numbers are rough and intervals too narrow: {join_words(small)}.")
+    for _, row in where(results.overlaps, suspicious=True).iterrows():
+        names = {"test": f"“{results.known}”", "other": f"“{row['set']}”"}
+        found.append(overlap_message(row["kind"], row["shared"], sizes[results.known], **names))
+    repeated = settings.get("repeated", {}).items()
+    found += [repeated_message(count, sizes[name], f"“{name}”") for name, count in repeated]
+    found += leak_sentences(results)
+    if settings.get("from_columns"):
+        left = join_words(settings["left_out"])
+        found.append(f"The tables hold the columns of a predictor, not logits, so these parts are left out: {left}.")
+    drawn = [f"{sizes[x]:,} of the {total:,} rows of “{x}”" for x, total in settings.get("sampled", {}).items()]
+    if drawn:
+        found.append(
+            f"A random sample was read: {join_words(drawn)}. All numbers and intervals are those of the sample."
+        )
+    return found
+
+
+def finding(results: Results) -> str:
+    """The most important result in a few words, without the name of the model."""
+    found = calibration_advice(results)
+    if size(results) < FEWEST:
+        return f"{counted(size(results), 'test sample')}: too few to evaluate"
+    if not labels_fit(results):
+        return MISFIT
+    if constant_class(results):
+        return "constant prediction"
+    if found is None:
+        return "calibration not evaluated: no targets"
+    if found.plain["ece_low"] <= 0:
+        return f"no miscalibration detected with {size(results):,} samples"
+    said = f"{direction(results)}: ECE {percent(found.plain['ece'])}"
+    if found.best is None:
+        return said
+    after = "" if found.best["ece_low"] <= 0 else f" to {percent(found.best['ece'])}"
+    return f"{said}; {found.best['method']} {found.verb} it{after}"
+
+
+def numbers(results: Results) -> list[tuple[str, str, str]]:
+    """The most important numbers, each with what it is, and small print."""
+    settings, found, share = results.settings, calibration_advice(results), knee(results)
+    many = f"{counted(size(results), 'sample')}, {settings['classes']:,} classes"
+    if found is None:
+        tiles = [(percent(results.gaps.iloc[0]["confidence"]), "mean confidence", many)]
+    else:
+        tiles = [(percent(settings["accuracy"]), "accuracy", many)]
+    if size(results) < FEWEST:
+        return tiles
+    if found is not None:
+        value, small = percent(found.plain["ece"]), f"uncalibrated {interval_text(found.plain, 'ece', 1, 100)}"
+        if found.best is not None:
+            value += f" → {percent(found.best['ece'])}"
+            small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
+        tiles.append((value, "ECE", f"{small} (95 %)"))
+    for _, row in results.acceptance[:1].iterrows():
+        value, small = percent(row["accepted"]), guarantee(results, row)
+        if not row["accepted"]:
+            value, small = "none", refusal(row)
+        elif violated(results):
+            value, small = "not valid", f"{percent(row['wrong'])} of what it accepts are wrong; {violated(results)}"
+        tiles.append((value, f"accepted at {short_percent(row['error'])} error", small))
+    if found is None and share == share:
+        tiles.append((short_percent(share), "to review", f"finds {reviewed(results, share)[1]}"))
+    for _, row in results.delays[:1].iterrows():
+        bound = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {condition(results)}"
+        small = f"not valid here: {unlike(results)}" if unlike(results) else bound
+        tiles.append((delay_of(row), f"detection delay, {row['ood']}", small))
+    return tiles
+
+
+def actions(results: Results) -> list[tuple[str, str]]:
+    """What to do now: sentences, each with a command or a name."""
+    found, share = calibration_advice(results), knee(results)
+    if size(results) < FEWEST:
+        return [(f"Collect at least {FEWEST} test samples, then run this again.", "")]
+    if not labels_fit(results):
+        return [("Check the order of the classes and the first label, then run this again.", "")]
+    if constant := constant_class(results):
+        return [(f"Check the training of the model: every prediction is {constant}.", "")]
+    # Without a split that can be trusted, the numbers are those of the test set as the held-out samples.
+    steps, tested = [], f"new.npz --calibration {'val.npz' if held_out_name(results) else 'test.npz'}"
+    # Logits of a calibrator with many weights void the guarantee, if it was fitted on the held-out samples.
+    raw = " (by uncalibrated logits)" if found is not None and found.best is not None else ""
+    if found is not None and found.best is not None:
+        names = {method.name: method.__name__ for method in CALIBRATORS}
+        said = f"Calibrate with {method_text(found.best)}."
+        steps.append((said, f"torch_boc.calibration.{names[found.best['method']]}"))
+    elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
+        said = "Fit a calibrator on held-out samples like those of the test set."
+        steps.append((said, "torch-boc report test.npz --calibration val.npz"))
+    if unlike(results):
+        said = "Collect held-out samples like the new ones: no guarantee is valid with these."
+        return [*steps, (said, "torch-boc report test.npz --calibration new-val.npz")]
+    accepted = results.acceptance[: int(not violated(results))].query("accepted > 0")
+    for _, row in accepted.iterrows():
+        most = "all" if row["accepted"] == 1 else f"the {percent(row['accepted'])} most confident"
+        said = f"Automate {most} predictions{raw}: {guarantee(results, row)}."
+        steps.append((said, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
+    if share == share and not len(accepted):
+        said, how = f"Review the least confident {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
+        steps.append((said, f"torch-boc screen {tested} {how} -o queue.csv"))
+    return [*steps, ("Monitor for drift.", f"torch-boc monitor {tested} --state stream.pt")]
+
+
+def measured_how(results: Results) -> dict[str, str]:
+    """The settings, by their names."""
+    settings = results.settings
+    bootstrap = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}; {INTERVALS}"
+    sampled = [f"{name} {settings['samples'][name]:,} of {n:,}" for name, n in settings.get("sampled", {}).items()]
+    pairs = {
+        "samples": ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items()),
+        "classes": str(settings["classes"]),
+        "logits": FROM_PROBABILITIES if settings.get("from_probabilities") else "",
+        "calibration error": f"{settings['bins']} bins of equal width, closed on the right",
+        "coin flips": f"k = {settings['trials']}",
+        "intervals": bootstrap,
+        "several comparisons": "what a sentence calls “shown” is corrected for all comparisons of the same kind, by "
+        "Holm’s method, at the level of 5 %; the intervals in the tables are not corrected",
+        "random rows": f"{', '.join(sampled)} rows, drawn uniformly, seed {settings['seed']}" if sampled else "",
+        "left out": "; ".join(settings.get("left_out", ())),
+        "date": str(settings.get("date", "")),
+        "versions": ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items()),
+    }
+    return {name: value for name, value in pairs.items() if value}
