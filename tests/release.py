@@ -17,12 +17,12 @@ BIN = "Scripts" if os.name == "nt" else "bin"
 IMPORTS = """
 import sys, torch_boc
 from torch_boc.kernels.cpu import loader
-from torch_boc.kernels.trial import problem
+from torch_boc.kernels.selftest import self_test
 version, native = sys.argv[1:]
 assert torch_boc.__version__ == version, torch_boc.__version__
 assert all(hasattr(torch_boc, name) for name in torch_boc.__all__)
 assert native == "either" or (loader.variant() is not None) == (native == "yes"), loader.variant()
-assert not problem("cpu"), problem("cpu")
+assert not self_test("cpu"), self_test("cpu")
 assert torch_boc.zoo.load("resnet20-cifar10").ood
 print(f"torch_boc {version} from {torch_boc.__path__[0]}, native library: {loader.variant()}")
 """
