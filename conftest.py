@@ -15,6 +15,8 @@ import torch
 
 import torch_boc
 
+pytest.register_assert_rewrite("tests")  # a failing helper shows its values, as a test does
+
 
 @pytest.fixture(autouse=True)
 def _names_for_doctests(doctest_namespace: dict[str, Any]) -> None:

@@ -38,4 +38,4 @@ def test_names_arguments_and_options():
     commands = app.typer.main.get_command(app._app()).commands
     for name, command in commands.items():
         lines += [f"torch-boc {name} {' '.join(x.opts)} = {x.default!r} {x.required}" for x in command.params]
-    assert_golden(__file__, "api.txt", "\n".join(lines) + "\n")
+    assert_golden(__file__, {"api.txt": "\n".join(lines) + "\n"})

@@ -50,7 +50,7 @@ def test_golden_numbers():
     told = []
     for name, table in tables(full()).items():
         told.append(f"{name}\n{table[:: len(table) // 16 + 1].to_csv(index=False, float_format='%.4g')}")
-    assert_golden(__file__, "numbers.csv", "\n".join(told))
+    assert_golden(__file__, {"numbers.csv": "\n".join(told)})
 
 
 def test_the_order_of_samples_does_not_matter():

@@ -156,4 +156,4 @@ def test_golden_plots():
         metric = BoCSeparation(("msp", "gap"), thresholds)
         metric.update(*ood_batches(30)[0])
         drawn.append(metric.plot()[0])
-    assert_golden(__file__, "plots.txt", "".join(map(described, drawn)))
+    assert_golden(__file__, {"plots.txt": "".join(map(described, drawn))})

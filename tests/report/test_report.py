@@ -148,17 +148,28 @@ def test_short_forms(report):
     assert len(fragment.all("svg")) == 1
 
 
-def bare(page):
-    """A page without its style and script, in lines."""
-    return re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL).replace("><", ">\n<")
+def tag_outline(path):
+    """The tags of a page and what is drawn, without its words: those are in the Markdown."""
+    page = Outline(path.read_text(encoding="utf-8"))
+    words = {"aria-label", "content", "data-text", "title", "value"}
+    lines = []
+    for (tag, attributes), (_, within) in zip(page.tags, page.within, strict=True):
+        shown = "".join(f" {name}={value}" for name, value in attributes.items() if name not in words)
+        lines.append(f"{'  ' * len(within)}{tag}{shown}")
+    return "\n".join(lines) + "\n"
 
 
 def test_golden_files(tmp_path):
     full = Report(make_results(("held out", LEAK), ("svhn", "far")))
-    assert_golden(__file__, "full.md", full.to_markdown())
-    assert_golden(__file__, "full.html", bare(full.to_html(tmp_path / "full.html").read_text(encoding="utf-8")))
-    assert_golden(__file__, "bare.md", Report(make_results((), (), targets=False)).to_markdown())
     differences = [("b", "a", "accuracy", "", 0.012, 0.004, 0.02), ("b", "a", "ECE", "", 0.001, -0.002, 0.004)]
     differences += [("b", "a", "energy", "svhn", -0.02, -0.03, -0.01)]
     both = Comparison({"a": full, "b": Report(make_results())}, differences=frame("differences", differences))
-    assert_golden(__file__, "index.html", bare(both.save(tmp_path)[0].read_text(encoding="utf-8")))
+    index = both.save(tmp_path)[0]
+    texts = {
+        "full.md": full.to_markdown(),
+        "full.html": tag_outline(full.to_html(tmp_path / "full.html")),
+        "bare.md": Report(make_results((), (), targets=False)).to_markdown(),
+        "index.html": tag_outline(index),
+        "index.txt": re.sub(r"\s*\n\s*", "\n", Outline(index.read_text(encoding="utf-8")).text),
+    }
+    assert_golden(__file__, texts)

@@ -162,8 +162,8 @@ def _all(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
 def gradient(logits: Tensor, *grads: Tensor | None) -> Tensor:
     """The gradient of the logits from the gradients of the sums but the masses, which have a last axis of size 1.
 
-    They are those of top, odds, squares and, if they are given, of entropy_sum and margin. The top logit gets the gradient
-    of `top`, minus the sum of what its rivals get.
+    They are those of top, odds, squares and, if they are given, of entropy_sum and margin. The top logit gets the
+    gradient of `top`, minus the sum of what its rivals get.
     """
     on_top, on_odds, on_squares, on_entropy_sum, on_margin = [*grads, None, None][:5]
     prediction, largest, below = find_top(logits)

@@ -27,8 +27,8 @@ class SampleStats(NamedTuple):
         num_classes: C.
         trials: the number of coin flips of the p-values.
         top: the largest logit of each sample; None if the statistics was not gathered from logits.
-        entropy_sum: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `sample_stats` are None if they
-            were not asked for.
+        entropy_sum: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `sample_stats` are None
+            if they were not asked for.
         margin: the sum over the rivals of z_top - z_j.
         counted: which samples count; None if all samples count.
         target: class indices, or None.
