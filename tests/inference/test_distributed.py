@@ -5,10 +5,10 @@ import torch
 
 from tests.nn.models import linear
 from torch_boc import BoCPredictor
-from torch_boc.inference.distributed import Rank, check_shard, find_rank
+from torch_boc.inference.distributed import Rank, check_shard, find_rank, local_device
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE")
-NAMES += ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS")
+NAMES += ("SLURM_LOCALID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS")
 TORCHRUN = {"RANK": 5, "WORLD_SIZE": 8, "LOCAL_RANK": 1, "GROUP_RANK": 1, "LOCAL_WORLD_SIZE": 4}
 SLURM = {"SLURM_PROCID": 3, "SLURM_NTASKS": 6, "SLURM_STEP_NUM_TASKS": 6}
 LIGHTNING = {"LOCAL_RANK": 2, "WORLD_SIZE": 4}
@@ -64,3 +64,23 @@ def test_what_comes_before_the_launcher(monkeypatch):
 def test_bad_shards(shard):
     with pytest.raises(ValueError, match=r"expected shard as None, 'auto' or \(rank, number of processes\)"):
         BoCPredictor(linear(), shard=shard)
+
+
+@pytest.mark.parametrize(
+    ("device", "variables", "gpus", "current", "found"),
+    [
+        ("cuda", {"LOCAL_RANK": 3}, 8, 0, "cuda:3"),
+        ("cuda", {"SLURM_LOCALID": 2}, 4, 0, "cuda:2"),
+        ("cuda", {"LOCAL_RANK": 3}, 1, 0, "cuda:0"),
+        ("cuda", {"LOCAL_RANK": 3}, 8, 5, "cuda:5"),
+        ("cuda:1", {"LOCAL_RANK": 3}, 8, 0, "cuda:1"),
+        ("cuda", {}, 8, 0, "cuda"),
+        ("cpu", {"LOCAL_RANK": 3}, 8, 0, "cpu"),
+    ],
+    ids=["torchrun", "srun", "one GPU visible", "chosen before", "an index", "no launcher", "CPU"],
+)
+def test_each_process_has_its_gpu(monkeypatch, device, variables, gpus, current, found):
+    launch(monkeypatch, variables)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    assert local_device(device) == torch.device(found)

@@ -3,6 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
+import torch
 from torch import distributed
 
 LAUNCHERS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # the rank's name in the environment of torchrun, Lightning, srun
@@ -61,6 +62,20 @@ def find_rank(shard: str | Rank) -> Rank:
     if not 0 <= rank < world:
         raise ValueError(f"expected a rank from 0 to {world - 1} as {name}, got {rank}; {REMEDY}")
     return Rank(rank, world)
+
+
+def local_device(device: torch.device | str | int) -> torch.device:
+    """The GPU of this process, where `device` names only their type: one GPU per process, in the order of LOCAL_RANK.
+
+    A process that has chosen its GPU before, or sees only one, keeps it.
+    """
+    device = torch.device(device)
+    local = next(filter(None, map(os.environ.get, ("LOCAL_RANK", "SLURM_LOCALID"))), "")
+    if device.type == "cpu" or ":" in str(device) or not local.isdecimal():
+        return device
+    gpus = torch.get_device_module(device)
+    chosen = gpus.current_device() or int(local) % max(gpus.device_count(), 1)
+    return torch.device(device.type, chosen)
 
 
 def _number(*names: str) -> int:

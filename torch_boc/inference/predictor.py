@@ -33,7 +33,7 @@ from ..nn import Acceptance, ConformalTest
 from ..nn.decision_columns import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Fitting, HostCopy, Prefetch, device_of, evaluating, has_streams, start_host_copy, to_device
-from .distributed import check_shard, find_rank
+from .distributed import check_shard, find_rank, local_device
 from .indexing import SharedData, as_loader, count_samples, has_own_memory, with_indices
 from .resume import RunFolder, check_settings, checksum, exclusive_lock, metadata_of, read_settings, remove_parts
 
@@ -70,7 +70,8 @@ class BoCPredictor:
 
     Args:
         model: the classifier.
-        device: where to run; the model is moved there. By default it stays where its first parameter is.
+        device: where to run; the model is moved there. By default it stays where its first parameter is. With
+            shard="auto", "cuda" is the GPU of this process by LOCAL_RANK or SLURM_LOCALID.
         dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
         compile: whether to run the model through `torch.compile`, or the mode of it, such as "reduce-overhead". A batch
             of another size than the first, as the last one may be, runs without it, and nothing is compiled again.
@@ -160,7 +161,9 @@ class BoCPredictor:
         self.trials, self.conformal_test = self._probe.trials, self._probe.conformal_test
         check_id(id, ("target", TARGET_COLUMN, *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
-        self.model = model if device is None else model.to(device)
+        if device is not None:
+            model = model.to(local_device(device) if shard == "auto" else device)
+        self.model = model
         self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
         if self.conformal_test is not None:
             self.conformal_test.move_to(self.device)
