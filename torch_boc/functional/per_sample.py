@@ -27,8 +27,8 @@ class SampleStats(NamedTuple):
         num_classes: C.
         trials: the number of coin flips of the p-values.
         top: the largest logit of each sample; None if the statistics was not gathered from logits.
-        entropy_sum: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `sample_stats` are None
-            if they were not asked for.
+        entropy_sum: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `sample_stats` are
+            None if they were not requested.
         margin: the sum over the rivals of z_top - z_j.
         counted: which samples count; None if all samples count.
         target: class indices, or None.
@@ -71,8 +71,8 @@ def sample_stats(
         target: class indices of shape (...), or None.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-values.
-        extras: the names of the numbers to compute that only some scores need, among `entropy_sum`, `margin`, `log_odds`,
-            `tempered_loss`, `top_margin` and `gen`; True for all of them, False for none.
+        extras: the names of the numbers to compute that only some scores need, among `entropy_sum`, `margin`,
+            `log_odds`, `tempered_loss`, `top_margin` and `gen`; True for all of them, False for none.
         ignore_index: samples with this target do not count.
         keep_dtype: whether the numbers have the dtype of `bag_of_coins` instead of float64.
 

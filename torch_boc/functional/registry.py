@@ -1,6 +1,6 @@
-"""The scores that separate familiar from unfamiliar inputs, computed from one pass over the logits.
+"""The scores that separate in-distribution from out-of-distribution inputs, computed from one pass over the logits.
 
-Higher means more in-distribution. A score is a function of the statistics of a sample, and has the name of that function.
+Higher means more in-distribution. A score is a function of the statistics of a sample, and has its name.
 """
 
 import math
@@ -37,7 +37,7 @@ class Score:
         value: the score as a rising function of that number.
         symbol: the name in tables and figures; by default `name` with spaces.
         axis: the label of its values on an axis; by default the symbol.
-        extras: the numbers that the score needs of those that `sample_stats` computes only if they are among its `extras`.
+        extras: the numbers that the score needs of those that `sample_stats` computes only on request.
         upside_down: True for the paper's score. It is kept as published, and higher means less in-distribution.
     """
 

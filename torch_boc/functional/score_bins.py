@@ -87,8 +87,8 @@ def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScore
     """The place and the group of each sample.
 
     Args:
-        preds: logits of shape (..., C), or their statistics, gathered with the extras that the score needs. Samples that
-            are not `counted` there are not valid here.
+        preds: logits of shape (..., C), or their statistics with the extras that the score needs. Samples that are
+            not `counted` there are not valid here.
         scoring: how samples are scored and grouped.
     """
     extras, tempered = scores[scoring.name].extras, scoring.temperature != 1.0

@@ -66,7 +66,7 @@ def check_decision_columns(
 
 
 def decision_columns(parts: Parts, logits: Tensor, stats: SampleStats | None = None) -> dict[str, Tensor]:
-    """The columns of the test and the acceptance, from logits of shape (..., C), or from their statistics if it does."""
+    """The columns of the test and the acceptance, from logits of shape (..., C) or their statistics."""
     test, alpha, accept, error = parts
     found: dict[str, Tensor] = {}
     known = logits if stats is None else stats

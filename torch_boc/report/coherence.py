@@ -90,7 +90,7 @@ def gap_sentences(results: Results) -> list[str]:
     by = list_or_range(differences, rows["versus_msp"], lambda value: number(value, sign=True))
     return [
         *found,
-        f"The AUROC of dominance q̄ differs from that of confidence by {by}: {join_words(said)}{comparisons_note(len(rows))}.",
+        f"The AUROC of dominance q̄ differs from confidence's by {by}: {join_words(said)}{comparisons_note(len(rows))}.",
     ]
 
 

@@ -93,7 +93,7 @@ class Report:
         return {name: float(x) for name, x in found.items() if not math.isnan(x)}
 
     def content(self) -> dict[str, Any]:
-        """A dict of `settings`, `finding`, `numbers`, `actions`, `decision_columns`, `summary` and `tables` of columns."""
+        """Settings, finding, numbers, actions, decisions, summary and tables of columns, as a dict."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         story = self.story
         said = {"finding": story.finding, "numbers": story.numbers, "actions": story.actions, "verdict": story.verdict}

@@ -205,8 +205,8 @@ def flagged_sentences(results: Results) -> list[str]:
         row = table.loc[table["chance"].idxmin()]
         found.append(
             f"The FPR is not valid here, because {unlike(results)}: at {short_percent(row['alpha'])} the conformal "
-            f"test of {score_label(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, more "
-            f"than chance explains (p {p_text(row['chance'] * len(table))})."
+            f"test of {score_label(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, "
+            f"more than chance explains (p {p_text(row['chance'] * len(table))})."
         )
     return found
 
