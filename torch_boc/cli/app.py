@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..data.atomic import is_memory_error
+from ..data.errors import is_memory_error
 from . import INTERRUPTED, quitting_at_once
 from . import options as o
 from .doctor import doctor

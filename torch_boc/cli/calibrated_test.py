@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..data.atomic import printable, write
+from ..data.atomic import write
+from ..data.errors import error_prefix
 from ..data.files import LogitReader
-from ..data.logit_set import LogitSet, error_prefix
+from ..data.logit_set import LogitSet
+from ..data.text import printable
 from ..evaluation.inputs import LOST
 from ..functional.score_bins import ScoreConfig
 from ..nn import Acceptance, ConformalTest

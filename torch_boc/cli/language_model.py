@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .._optional import quiet_transformers, require
-from ..data.atomic import check_file, check_parquet, is_memory_error, printable, replacing
+from ..data.atomic import check_file, check_parquet, replacing
+from ..data.errors import is_memory_error
+from ..data.text import printable
 from . import options as o
 from .output import Terminal, list_files, print_json, show_table, spinner
 

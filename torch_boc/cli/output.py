@@ -15,7 +15,8 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..data.atomic import check_file, check_folder, printable, replacing
+from ..data.atomic import check_file, check_folder, replacing
+from ..data.text import printable
 from .options import FOLDER
 
 if TYPE_CHECKING:

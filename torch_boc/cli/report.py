@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from ..data.atomic import printable
+from ..data.text import printable
 from . import options as o
 from .output import Terminal, choose_folder, list_files, print_error, print_json, show_pairs, show_table, spinner
 

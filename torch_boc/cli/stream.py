@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.atomic import printable
-from ..data.logit_set import error_prefix, log_probabilities, refuse_probabilities
+from ..data.errors import error_prefix
+from ..data.logit_set import log_probabilities, refuse_probabilities
+from ..data.text import printable
 from ..nn import DriftMonitor
 from ..report.words import counted
 from .calibrated_test import CalibratedTest, loading

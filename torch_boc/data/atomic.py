@@ -1,6 +1,5 @@
-"""Files that are complete or not there at all, names that are safe to print, and errors that tell of memory."""
+"""Files that appear whole or not at all, and the checks of their paths."""
 
-import errno
 import glob
 import os
 import re
@@ -16,9 +15,6 @@ if os.name == "posix":
 
 TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp")  # the end of a temporary name
 LONGEST_NAME = 255  # bytes, in the usual file systems
-# Control characters, surrogates (how Python holds bytes that are not UTF-8), line breaks, marks of text direction.
-HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 URI = re.compile("[a-zA-Z][a-zA-Z0-9+.-]+:/")  # a single letter is a drive; `Path` has made one / of two
 
 
@@ -68,15 +64,6 @@ def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",
     for name in files:
         check_file(folder / name)
     return folder
-
-
-def printable(text: str) -> str:
-    r"""The text, with every character that a terminal would obey or could not show written as an escape.
-
-    >>> print(printable("\x1b[31mred"))
-    \x1b[31mred
-    """
-    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 class UnfinishedFile:
@@ -164,13 +151,3 @@ def lock(file: IO[Any], path: Path) -> bool | None:
         return False
     except (AttributeError, OSError):  # Windows, or a file system without locks
         return None
-
-
-def is_memory_error(error: BaseException) -> bool:
-    """Whether `error` says that there is too little memory, of a GPU or of the CPU; each library has its own words."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
-        return False
-    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of torch, not imported here
-    return known or any(text in str(error).lower() for text in MEMORY)

@@ -28,10 +28,11 @@ from ..core.chunking import block_elements
 from ..core.schema import COINS
 from ..functional.table_columns import COLUMNS, LIST_COLUMNS, TARGET_COLUMN, restore_sample_stats
 from . import logit_set
-from .atomic import printable
+from .errors import ContentError, error_prefix, file_errors
 from .extract import TARGET_NAMES
 from .logit_set import IGNORED_CLASS, ColumnSet, LogitSet
-from .tables import NUMBER, NUMBERS, TEXT, Arrays, ContentError, ParquetSheet, as_tensor, file_errors, numpy, read_text
+from .tables import NUMBER, NUMBERS, TEXT, Arrays, ParquetSheet, as_tensor, numpy, read_text
+from .text import printable
 
 REFUSAL = (
     "pickles are refused, because opening one can run any code; "
@@ -176,7 +177,7 @@ class LogitReader:
         if not self._logits:
             raise ValueError(f"{printable(self._path)}: expected logits, got the columns of a predictor")
         for number, (index, batch) in enumerate(self._batches(size, chosen)):
-            with logit_set.error_prefix(printable(self._path)):
+            with error_prefix(printable(self._path)):
                 start, parts = int(index[0]), [batch[name] for name in self._logits]
                 logits = logit_set.floating(
                     parts[0] if parts[0].ndim == 2 else torch.hstack([x[:, None] for x in parts])
@@ -235,7 +236,7 @@ class LogitReader:
             parts.append({**batch, "index": index} | ({} if target is None else {"target": target}))
         found = _joined(parts)
         columns, notes = ({name: found[name] for name in names} for names in (self._scores, self.notes))
-        with logit_set.error_prefix(printable(self._path)):
+        with error_prefix(printable(self._path)):
             kept = None if chosen is None else found["index"]
             return ColumnSet(
                 restore_sample_stats(found), logit_set.printable_keys(columns), self.name, total, kept, notes
@@ -329,7 +330,7 @@ def read_logits(
         return replace(source, name=called, columns=logit_set.printable_keys(source.columns))
     if not isinstance(source, str | os.PathLike):
         name = "logits" if name is None else name
-        with logit_set.error_prefix(printable(name)):
+        with error_prefix(printable(name)):
             source = Arrays({key: logit_set.as_numbers(x, key) for key, x in _by_name(source).items()})
     return LogitReader(source, name, **how).read(max_rows, seed)
 

@@ -1,7 +1,6 @@
 """`LogitSet`: logits with their targets and scores; the checks of its rows; probabilities in place of logits."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,7 +18,8 @@ from ..functional.checks import (
     rounding_slack,
 )
 from ..functional.per_sample import SampleStats
-from .atomic import printable
+from .errors import error_prefix
+from .text import printable
 
 # How far the sum of a row of probabilities may be from 1; see `rounding_slack` for rounded ones.
 SUM_TOLERANCE = 0.02
@@ -197,15 +197,6 @@ def log_probabilities(probabilities: Tensor, first: int = 0) -> Tensor:
         )
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     return wide.clamp_min(SMALLEST).log()
-
-
-@contextmanager
-def error_prefix(name: str) -> Iterator[None]:
-    """Puts the name of the set in front of the message of an error."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:  # of classes that may need other arguments, such as UnicodeDecodeError
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
 
 
 def printable_keys(columns: Mapping[str, Any]) -> dict[str, Any]:

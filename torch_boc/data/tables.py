@@ -6,7 +6,6 @@ Parquet files are read some rows at a time through Arrow, text files as a whole;
 import csv
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._optional import require, require_pyarrow
-from .atomic import is_memory_error, printable
+from .errors import ContentError, file_errors
 
 # The kinds of columns that are used; any other kind is a word of Arrow or torch, for messages.
 NUMBER, NUMBERS, TEXT = "one number a row", "several numbers a row", "text"
@@ -23,33 +22,6 @@ AHEAD_BYTES, COLUMN_AHEAD_BYTES = 2**23, 2**14
 # The bytes of text that Arrow reads at once, in all and for each column. A whole row must fit into a block.
 CSV_BLOCK_BYTES, CSV_COLUMN_BYTES = 2**20, 256
 Batch = dict[str, Tensor | list[str]]
-
-
-class ContentError(ValueError):
-    """The file is not damaged, but its content is not what is needed."""
-
-
-class FileError(ValueError):
-    """What is wrong with a file, said with its path."""
-
-
-@contextmanager
-def file_errors(path: str) -> Iterator[None]:
-    """Turns what goes wrong with a file into errors of one line that begin with its path."""
-    said = printable(path)
-    try:
-        yield
-    except Exception as error:  # libraries raise all kinds of errors on damaged files
-        text = printable(" ".join(str(error).split()))
-        system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
-        if isinstance(error, FileError | Warning) or text.startswith(said) or system:
-            raise
-        if is_memory_error(error):
-            raise MemoryError(f"{said}: too little memory to read it; use a larger machine, or fewer rows") from error
-        if isinstance(error, ImportError | ContentError):
-            raise (FileError if isinstance(error, ContentError) else ImportError)(f"{said}: {text}") from None
-        kind, reason = Path(path).suffix.lower() or "Parquet", text or type(error).__name__
-        raise FileError(f"{said}: expected a whole {kind} file, got one that seems damaged: {reason}") from error
 
 
 class Arrays:

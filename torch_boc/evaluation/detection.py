@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..data.atomic import printable
 from ..data.logit_set import LogitSet
+from ..data.text import printable
 from ..functional.registry import scores
 from ..functional.separation import binned_auroc, fpr_at_tpr, survival
 from ..report.words import NORMAL_QUANTILE

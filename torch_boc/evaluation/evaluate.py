@@ -19,8 +19,8 @@ from ..calibration import (
     overlap_test,
 )
 from ..calibration.split_checks import many_repeated, overlap_message, repeated_message
-from ..data.atomic import printable
 from ..data.logit_set import ColumnSet
+from ..data.text import printable
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from ..core.schema import COINS
+from ..data.errors import file_errors
 from ..data.files import open_content
-from ..data.tables import file_errors
 from ..inference.row_summary import RowSummary, Totals
 from .inputs import warn_if_incomplete
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..data.atomic import is_memory_error
+from ..data.errors import is_memory_error
 from ..data.parquet import Column
 from .batches import Batch
 

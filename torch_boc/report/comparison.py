@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from .._optional import require
 from ..calibration import CALIBRATORS, TemperatureScaling
-from ..data.atomic import check_folder, printable, write
+from ..data.atomic import check_folder, write
+from ..data.text import printable
 from .calibration import CALLED, calibration_advice, split_marks
 from .chart import BELOW, BLUE, ORANGE, Chart
 from .coherence import forced_share

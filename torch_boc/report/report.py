@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.atomic import check_file, check_folder, write
-from ..data.logit_set import error_prefix
+from ..data.errors import error_prefix
 from .calibration import MSP
 from .chart import SETS
 from .render import markdown, notebook, page

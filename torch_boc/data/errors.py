@@ -1,0 +1,56 @@
+"""What goes wrong with files and sets, as errors of one line."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .text import printable
+
+MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
+
+
+class ContentError(ValueError):
+    """The file is not damaged, but its content is not what is needed."""
+
+
+class FileError(ValueError):
+    """What is wrong with a file, said with its path."""
+
+
+@contextmanager
+def file_errors(path: str) -> Iterator[None]:
+    """Turns what goes wrong with a file into errors of one line that begin with its path."""
+    said = printable(path)
+    try:
+        yield
+    except Exception as error:  # libraries raise all kinds of errors on damaged files
+        text = printable(" ".join(str(error).split()))
+        system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
+        if isinstance(error, FileError | Warning) or text.startswith(said) or system:
+            raise
+        if is_memory_error(error):
+            raise MemoryError(f"{said}: too little memory to read it; use a larger machine, or fewer rows") from error
+        if isinstance(error, ImportError | ContentError):
+            raise (FileError if isinstance(error, ContentError) else ImportError)(f"{said}: {text}") from None
+        kind, reason = Path(path).suffix.lower() or "Parquet", text or type(error).__name__
+        raise FileError(f"{said}: expected a whole {kind} file, got one that seems damaged: {reason}") from error
+
+
+@contextmanager
+def error_prefix(name: str) -> Iterator[None]:
+    """Puts the name of the set in front of the message of an error."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:  # of classes that may need other arguments, such as UnicodeDecodeError
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether `error` says that there is too little memory, of a GPU or of the CPU; each library has its own words."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
+        return False
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of torch, not imported here
+    return known or any(text in str(error).lower() for text in MEMORY)
