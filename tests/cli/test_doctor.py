@@ -10,7 +10,7 @@ import torch
 
 import torch_boc
 from tests.kernels.cases import needs_native
-from torch_boc.functional import diagnosis
+from torch_boc.cli import diagnosis
 from torch_boc.kernels import selftest
 from torch_boc.kernels.cpu import loader
 

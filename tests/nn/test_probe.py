@@ -195,14 +195,6 @@ def test_results_unpack_and_index(columns):
         _ = result["output"]
 
 
-def test_results_of_transformers_stay_mappings():
-    result = BoCClassifier(roberta())(**tokens(2), labels=torch.tensor([0, 1]))
-    assert list(result) == list(result.keys())
-    assert list(result)[:2] == ["loss", "logits"]
-    assert result[0] is result.loss
-    assert result["gap"] is result.gap
-
-
 class Twice(nn.Module):
     """A model with the names of a classifier."""
 

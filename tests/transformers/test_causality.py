@@ -10,8 +10,8 @@ import transformers
 from torch import nn
 
 from tests.transformers.cases import SIZE, VOCABULARY, bert, gpt2, masked_bert, roberta, t5, tagged, tiny
-from torch_boc import BoCClassifier, BoCMetric
-from torch_boc.functional.tokens import UNSHIFTED, predicts_next
+from torch_boc import BoCMetric
+from torch_boc.data.label_shift import UNSHIFTED, predicts_next
 from torch_boc.transformers import BoCTrainerMetrics
 
 
@@ -65,7 +65,7 @@ def test_the_class_of_a_model_says_whose_label_it_predicts(make, expected):
     adapted = PeftModelForCausalLM(base_model=model, get_base_model=lambda: model)
     adapted.config = getattr(model, "config", None)
     wrapped = Wrapper(metric=BoCMetric(), inner=model, config=adapted.config)
-    for each in (model, nn.DataParallel(model), torch.compile(model), adapted, wrapped, BoCClassifier(model)):
+    for each in (model, nn.DataParallel(model), torch.compile(model), adapted, wrapped):
         assert predicts_next(each, VOCABULARY) is expected
         assert predicts_next(each, 5) is (None if expected else expected)  # another head on a causal model
     assert predicts_next(Wrapper(inner=model), VOCABULARY) is None

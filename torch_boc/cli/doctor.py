@@ -25,7 +25,7 @@ def doctor(json: o.Json = False) -> None:
     with spinner("trying and timing"):
         logging.disable(logging.WARNING)  # torch logs that it sees no CUDA runtime
         try:
-            from ..functional.diagnosis import diagnose
+            from .diagnosis import diagnose
 
             found = diagnose()
         finally:

@@ -1,9 +1,9 @@
-"""The numbers of each token that a language model emits, and which label each position of a model predicts."""
+"""The numbers of each token that a language model emits."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.dtypes import to_wide
@@ -17,16 +17,6 @@ from .registry import entropy
 
 # How many of the likeliest classes are kept for each token, unless another number is given.
 RIVALS = 5
-# How the names of classes of transformers end whose positions predict their own label, or the next one.
-OWN_LABEL = ("ForTokenClassification", "ForMaskedLM", "WithLMHeadModel")
-NEXT_LABEL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-# Classes with the same ending whose loss compares each position with its own label: their users shift the labels.
-UNSHIFTED = (
-    *(f"{family}ForCausalLM" for family in ("Bart", "BigBirdPegasus", "Blenderbot", "BlenderbotSmall", "CpmAnt")),
-    *(f"{family}ForCausalLM" for family in ("Marian", "MBart", "Mvp", "Pegasus", "PLBart", "ProphetNet", "TrOCR")),
-    "WhisperForCausalLM",
-    "XLNetLMHeadModel",
-)
 
 
 class TokenNumbers(NamedTuple):
@@ -96,36 +86,3 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
         places,
         below - normaliser.unsqueeze(-1),
     )
-
-
-def predicts_next(model: nn.Module, num_classes: int) -> bool | None:
-    """Whether the positions of a model predict the label of the next position (True) or their own (False).
-
-    The class of transformers says so, also inside of a wrapper of torch or peft, or of another that has the config of
-    the model. None if it is no such model, or if the logits have other classes than its vocabulary: then they are those
-    of another head.
-    """
-    model = getattr(model, "module", model)
-    config: Any = getattr(model, "config", None)
-    for part in model.modules():
-        if getattr(part, "config", None) is not config:
-            continue
-        if any(getattr(x, "is_encoder_decoder", False) for x in (config, getattr(config, "text_config", None))):
-            return False  # the input of the decoder is shifted already
-        # The names of peft's classes say nothing of the model inside.
-        names = [] if hasattr(part, "get_base_model") else [kind.__name__ for kind in type(part).__mro__]
-        if any(name.endswith(OWN_LABEL) or name in UNSHIFTED for name in names):
-            return False
-        if any(name.endswith(NEXT_LABEL) for name in names):
-            text = getattr(config, "get_text_config", lambda: config)()
-            return True if getattr(text, "vocab_size", None) == num_classes else None
-    return None
-
-
-def next_labels(labels: Tensor, *, fill: int = -100) -> Tensor:
-    """The label of the next position for each position on the last axis; `fill` for the last one, which has none.
-
-    >>> next_labels(torch.tensor([[3, 1, 4]]))
-    tensor([[   1,    4, -100]])
-    """
-    return nn.functional.pad(labels[..., 1:], (0, 1), value=fill)

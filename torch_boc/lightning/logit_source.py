@@ -10,9 +10,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ..data.extract import describe, fields, find_logits, find_submodule, find_target, fit_target
+from ..data.label_shift import predicts_next
 from ..data.losses import LossCall, capture_losses, same_memory
 from ..functional.checks import as_binary, class_axis
-from ..functional.tokens import predicts_next
 from ..metrics.hook import Hook
 from .step import ModuleCalls
 

@@ -3,8 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -21,13 +19,6 @@ from ..functional.table_columns import check_columns, column_extras, columns_of
 from .acceptance import Acceptance
 from .conformal import ConformalTest
 from .decision_columns import DECISION_COLUMNS, check_decision_columns, check_levels, decision_columns
-
-# The attributes of a model that pipelines, `generate` and Trainer ask for.
-PASSED = (
-    *("base_model_prefix", "can_generate", "config", "device", "dtype", "framework", "generate", "generation_config"),
-    *("hf_device_map", "input_modalities", "main_input_name", "name_or_path", "output_modalities"),
-    *("prepare_inputs_for_generation", "save_pretrained"),
-)
 
 
 class ProbeOutput(NamedTuple):
@@ -104,48 +95,6 @@ with warnings.catch_warnings():
 _register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
 
 
-def make_output(logits: Tensor, probe: ProbeOutput | dict[str, Tensor], output: Any) -> BoCOutput:
-    """What a wrapped classifier returns.
-
-    If the output of the model is a `ModelOutput` of transformers, the result is one, too: a mapping with the entries of
-    that output and the columns of the probe, which pipelines can move, cut into samples and read. Compiled and
-    exported models return a plain `BoCOutput`, whose structure they must know beforehand.
-    """
-    if not torch.compiler.is_compiling():
-        for kind in type(output).__mro__:  # transformers need not be installed
-            if kind.__name__ == "ModelOutput" and kind.__module__.startswith("transformers."):
-                joined: BoCOutput = _joined(kind)(logits, probe, output)
-                return joined
-    return BoCOutput(logits, probe, output)
-
-
-@cache
-def _joined(kind: Any) -> Any:
-    """The class of outputs that are a `BoCOutput` and a `ModelOutput`, which is `kind`."""
-
-    class BoCModelOutput(BoCOutput, kind):
-        """A `BoCOutput` whose entries are those of the model's own output, and the columns of the probe."""
-
-        keys, __getitem__, __iter__ = kind.keys, kind.__getitem__, kind.__iter__
-
-        def __new__(cls, *args: Any, **entries: Any) -> Any:
-            # Libraries make changed copies of an output with type(output)(entries): these are plain mappings.
-            return super().__new__(cls) if len(args) == 3 else kind(*args, **entries)
-
-        def __init__(self, logits: Tensor, probe: Any, output: Any) -> None:
-            columns = probe if isinstance(probe, dict) else probe._asdict()
-            more = {name: column for name, column in columns.items() if name not in output}
-            for name, value in {**output, **more}.items():
-                self[name] = value  # an attribute of this name, too
-            for name, value in {**columns, "logits": logits, "probe": probe, "output": output}.items():
-                object.__setattr__(self, name, value)
-
-        def __reduce__(self) -> Any:
-            return make_output, (self.logits, self.probe, self.output)
-
-    return BoCModelOutput
-
-
 class BoCProbe(nn.Module):
     """Turns logits into a `ProbeOutput`, or into a dict of chosen columns. It has no parameters and no buffers.
 
@@ -219,11 +168,6 @@ class BoCClassifier(nn.Module):
     `probe` is then a dict of columns, which begins with those of `ProbeOutput`. The test is a part of the module, and
     is saved, moved and exported with it. It may be calibrated later, for example by `load_state_dict`, but before the
     first call.
-
-    Around a model of transformers it works in pipelines, as in `pipeline("text-classification", model=classifier,
-    tokenizer=tokenizer)`, which log that they do not know this class; those of tokens need `dim=-1`. `config`,
-    `device`, `dtype`, `generate` and other attributes that they ask for are those of the model, and the result is a
-    mapping with the entries of the model's own output and the columns of the probe.
 
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
     `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, and
@@ -307,7 +251,7 @@ class BoCClassifier(nn.Module):
             found = {**found, **decision_columns(parts, rows, None if rows.requires_grad else stats)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
-        return make_output(logits, found, output)
+        return BoCOutput(logits, found, output)
 
 
 def _add_prefix(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -318,12 +262,3 @@ def _add_prefix(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -
         moved = {part + key.removeprefix(prefix): state_dict.pop(key) for key in alone}
         rest = {key: x for key, x in module.state_dict(prefix=prefix).items() if not key.startswith(part)}
         state_dict |= rest | moved
-
-
-def _passed(name: str) -> property:
-    """An attribute of a wrapper that is that of the wrapped model. If the model has none, the wrapper has none."""
-    return property(attrgetter(f"model.{name}"), lambda wrapper, value: setattr(wrapper.model, name, value))
-
-
-for _name in PASSED:
-    setattr(BoCClassifier, _name, _passed(_name))

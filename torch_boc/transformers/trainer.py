@@ -16,10 +16,10 @@ from ..core.dtypes import to_wide
 from ..core.schema import Counts
 from ..core.tally import empty_tally
 from ..data.extract import check_head, describe
+from ..data.label_shift import predicts_next
 from ..functional.checks import ProbabilityCheck, as_indices
 from ..functional.per_sample import SampleStats, sample_stats
 from ..functional.summary import CLASSWISE, DEFAULT_KEYS, LABELLED_KEYS, RISK_KEYS, check_keys, summarize
-from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
 
 _log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class BoCTrainerMetrics:
             return target
         if target.ndim != 2:
             raise ValueError(f"expected labels of shape (N, T) with causal=True, got {tuple(target.shape)}")
-        return next_labels(target, fill=PADDING)
+        return nn.functional.pad(target[..., 1:], (0, 1), value=PADDING)
 
 
 class Predictions(dict[str, Any]):

@@ -8,10 +8,10 @@ import torch
 from torch.utils.benchmark import Timer
 
 from .. import __version__
+from ..functional.coins import bag_of_coins
 from ..kernels.cpu import loader
 from ..kernels.selftest import self_test
 from ..kernels.triton.launch import HAS_TRITON
-from .coins import bag_of_coins
 
 PACKAGES = ("torchmetrics", "lightning", "pytorch-lightning", "transformers", "triton")
 SHAPES = ((64, 10), (8192, 100), (4096, 1000))
