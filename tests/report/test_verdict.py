@@ -131,7 +131,7 @@ CASES = [
     ((), [score("gap", 0.95)], ": it adds nothing of practical size to confidence.", "geometry"),
     (((), ("a", "b")), [gained(0.01, "a"), gained(-0.01, "b")], "on “a” and it ranks worse than confidence on “b”",
      ""),
-    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "from that of confidence by +0.0001: the samples are too", "()"),
+    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "from confidence's by +0.0001: the samples are too", "()"),
     (((), THREE), [], "forces most of the coherence gap Δ: 95.4 % on 4 sets.", ""),
     ((), [("gaps", "set == 'svhn'", {"forced_gap": 0.05})], "gap Δ: 95.4 % on “test” (R² 0.996) and 35.8 %", ""),
     ((), [("settings", "", {"classes": 2})], "Δ is 0 for every input", "used as a confidence"),
