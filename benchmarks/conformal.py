@@ -10,7 +10,8 @@ from crepes.base import p_values_batch
 from benchmarks.harness import RESULTS, best_times, target, write_csv
 from torch_boc import ConformalTest, DriftMonitor
 from torch_boc.functional import compute_scores
-from torch_boc.functional.conformal import look_up_ranks, rank_p_values, score_bin
+from torch_boc.functional.conformal import look_up_ranks, rank_p_values
+from torch_boc.functional.score_bins import score_bin
 
 ROWS, CLASSES, HELD_OUT, STREAM = 1_000_000, 10, 5_000, 100_000
 OURS, THEIRS, MONITORED = "p-values from logits", "crepes from scores", "a monitored stream"

@@ -16,8 +16,8 @@ from torch import Tensor
 from ._optional import require
 from .core.schema import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally
 from .functional.bounds import dominance_bounds, forced_gap
-from .functional.histogram import bin_centres
 from .functional.registry import scores
+from .functional.score_bins import EVERY_EXPONENT, bin_edges, num_bins
 from .functional.separation import survival
 from .functional.tally import gap_edges
 
@@ -199,7 +199,8 @@ def _sides(metric: Any) -> dict[str, list[tuple[Tensor, Tensor]]]:
         sides = [[(numbers.cpu(), torch.ones_like(numbers, device="cpu")) for numbers in pair] for pair in pairs]
     else:
         counts = metric.histograms().cpu().double()
-        centres = bin_centres(counts.shape[-1])
+        # The middle of a bin is the edge of two half as wide ones.
+        centres = bin_edges(2 * counts.shape[-1] / num_bins(1, EVERY_EXPONENT), EVERY_EXPONENT)[1::2]
         sides = [[(centres[x > 0], x[x > 0]) for x in pair] for pair in counts.unbind(1)]
     shares = [[(numbers, counts / counts.sum()) for numbers, counts in pair] for pair in sides]
     return dict(zip(metric.scores, shares, strict=True))

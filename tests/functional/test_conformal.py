@@ -10,19 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torch_boc.functional.conformal import (
-    STRATA,
-    bin_edges,
-    confidence_stratum,
-    count_bins,
     look_up_ranks,
-    num_bins,
     rank_p_values,
-    score_bin,
     seeded_uniforms,
     stream_ranks,
 )
+from torch_boc.functional.score_bins import STRATA, confidence_stratum, count_bins
 
-numbers = st.floats(allow_nan=False, width=32)
 few_values = st.lists(st.integers(0, 3), min_size=1, max_size=7)
 
 
@@ -33,29 +27,6 @@ def count_all(place, places, group=None, groups=1):
 def ranks_among(held_out, place, places):
     counts = count_all(torch.tensor(held_out, dtype=torch.int64), places)
     return look_up_ranks(counts, counts.cumsum(-1), place)
-
-
-@given(st.lists(numbers, min_size=2, max_size=20), st.sampled_from([1, 8, 64]))
-def test_a_higher_score_never_has_a_lower_place(values, resolution):
-    place = score_bin(torch.tensor(sorted(values)), resolution)
-    assert (place.diff() >= 0).all()
-    assert place.min() >= 0
-    assert place.max() < num_bins(resolution)
-
-
-@given(st.lists(st.floats(-6e4, 6e4, width=32), min_size=1, max_size=20), st.sampled_from([1, 64]))
-def test_a_place_is_between_its_start_and_the_next(values, resolution):
-    x, starts = torch.tensor(values), bin_edges(resolution)
-    place = score_bin(x, resolution)
-    assert (starts[place] <= x).all()
-    assert (starts[place + 1] > x).all()
-
-
-def test_starts_are_in_their_own_place_and_zero_has_one_sign():
-    starts = bin_edges(64)[:-1]
-    assert torch.equal(score_bin(starts, 64), torch.arange(num_bins(64)))
-    assert score_bin(torch.tensor([-0.0]), 64) == score_bin(torch.tensor([0.0]), 64)
-    assert score_bin(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_bins(64) - 1, 0]
 
 
 @given(few_values)

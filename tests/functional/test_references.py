@@ -16,15 +16,13 @@ from tests.functional.cases import as_tensor, over_paths, random_logits
 from torch_boc import Acceptance, ConformalTest, kernels
 from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
-    count_bins,
     look_up_ranks,
-    num_bins,
     rank_p_values,
     rate_quantile,
-    score_bin,
     stream_ranks,
     threshold_rank,
 )
+from torch_boc.functional.score_bins import count_bins, num_bins, score_bin
 from torch_boc.functional.summary import calibration_error
 
 

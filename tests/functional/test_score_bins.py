@@ -1,16 +1,48 @@
-"""Places beside columns are those of the test alone, and a share from counts is the mean of the flags."""
+"""The bins of scores by their laws, and what is counted in them."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.functional.cases import random_logits
 from torch_boc import ConformalTest
 from torch_boc.functional import sample_stats
-from torch_boc.functional.conformal import bin_edges, flagged_share, score_bin
+from torch_boc.functional.conformal import flagged_share
 from torch_boc.functional.per_sample import strided
-from torch_boc.functional.score_bins import ScoreConfig, bin_scores
+from torch_boc.functional.score_bins import (
+    EVERY_EXPONENT,
+    EXPONENTS,
+    ScoreConfig,
+    bin_edges,
+    bin_scores,
+    num_bins,
+    score_bin,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
+
+
+BINS = [(1, EXPONENTS), (64, EXPONENTS), (2**-7, EVERY_EXPONENT), (512, EVERY_EXPONENT), (2**14, EVERY_EXPONENT)]
+
+
+@pytest.mark.parametrize("bins", BINS, ids=str)
+@given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=20))
+def test_bins_keep_the_order_and_scores_lie_between_the_edges(bins, values):
+    x, edges = torch.tensor(sorted(values)), bin_edges(*bins)
+    place = score_bin(x, *bins)
+    assert (place.diff() >= 0).all()
+    assert (edges[place] <= x).all()
+    assert (edges[place + 1] > x).all()
+
+
+def test_an_edge_is_in_its_own_bin_and_zero_has_one_sign():
+    edges = bin_edges(64)[:-1]
+    assert torch.equal(score_bin(edges, 64), torch.arange(num_bins(64)))
+    assert score_bin(torch.tensor([-0.0]), 64) == score_bin(torch.tensor([0.0]), 64)
+    for bins in BINS:
+        high, low, *finite = score_bin(torch.tensor([torch.inf, -torch.inf, 3e38, -3e38]), *bins)
+        assert high >= finite[0] >= finite[1] >= low
 
 
 @pytest.mark.parametrize("groups", [None, "prediction", "confidence"])

@@ -1,13 +1,10 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation, kernels
 from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, sample_stats, scores
-from torch_boc.functional.histogram import bin_centres, float_bin
 from torch_boc.functional.registry import unsaturated_scores
 
 ALL = tuple(scores)
@@ -87,19 +84,6 @@ def test_binned_says_its_error(bins):
         for key in ("fpr95", "fpr95_out"):
             excess = binned[f"{name}_{key}"] - exact[f"{name}_{key}"]
             assert -1e-12 <= excess <= binned[f"{name}_{key}_error"] + 1e-12
-
-
-@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=50), st.sampled_from([2, 128, 2**18, 2**24]))
-def test_bins_keep_the_order(numbers, bins):
-    ordered = torch.tensor(sorted(numbers), dtype=torch.float64)
-    places = float_bin(ordered, bins)
-    assert (places.diff() >= 0).all()
-    assert places.min() >= 0
-    assert places.max() < bins
-    centres = bin_centres(2**12)
-    some = ~centres.isnan()
-    assert some.float().mean() > 0.99
-    assert torch.equal(float_bin(centres, 2**12)[some], torch.arange(2**12)[some])
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -14,8 +14,8 @@ from tests.functional.cases import random_logits
 from tests.nn.models import saved
 from torch_boc import ConformalTest, DriftMonitor
 from torch_boc.functional import adjusted_p_values, compute_scores, sample_stats
-from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.registry import unsaturated_scores
+from torch_boc.functional.score_bins import STRATA
 
 KINDS = {
     "plain": {},

@@ -22,9 +22,8 @@ from torch import Tensor
 from ..calibration import CALIBRATORS, Calibrator, TemperatureScaling
 from ..core.tally import equal_bin, log_loss
 from ..data.logit_set import ColumnSet
-from ..functional.histogram import count
 from ..functional.per_sample import sample_stats
-from ..functional.summary import binned_error
+from ..functional.summary import binned_error, sum_by_bin
 from ..report.words import NORMAL_QUANTILE
 from .inputs import AnySet, ProbedSet, labelled, row_blocks
 from .intervals import (
@@ -208,7 +207,7 @@ def _cells(judged: CalibratedSamples, bins: int) -> tuple[Tensor, Tensor]:
     within = (confidence * size).ceil().nan_to_num(1.0).long() - 1 - home * SUB_CELLS
     place = home * SUB_CELLS + within.clamp(0, SUB_CELLS - 1) + judged.correct * size
     columns = torch.stack([torch.ones_like(confidence), confidence, (confidence - hit).square()])
-    cells = count(place.expand(3, -1), columns, 2 * size)
+    cells = sum_by_bin(place.expand(3, -1), columns, 2 * size)
     filled = cells[0].nonzero().flatten()
     counts, means = cells[0, filled], cells[1:, filled] / cells[0, filled]
     return counts, torch.stack([(filled % size // SUB_CELLS).double(), (filled >= size).double(), *means])
@@ -223,7 +222,7 @@ def bin_errors(judged: CalibratedSamples, bins: int) -> BinErrors:
     """
     p, hit, n = judged.confidence.double(), judged.correct.double(), len(judged.correct)
     columns = torch.stack([torch.ones_like(p), hit, p, (hit - p).square(), p * (1 - p)])
-    samples, hits, confidence, squares, chance = count(equal_bin(p, bins).expand(5, -1), columns, bins)
+    samples, hits, confidence, squares, chance = sum_by_bin(equal_bin(p, bins).expand(5, -1), columns, bins)
     error, chance = (hits - confidence) / n, chance / n**2
     spread = torch.maximum((squares / n - error.square()) / n, chance).clamp_min(1e-30).sqrt()
     total = float(error.abs().sum())
@@ -275,7 +274,7 @@ def error_difference(
     home = equal_bin(one.confidence, bins) * bins + equal_bin(other.confidence, bins)
     right, others = one.correct.double(), other.correct.double()
     columns = torch.stack([torch.ones_like(right), right - one.confidence.double(), others - other.confidence.double()])
-    cells = count((home * 4 + right.long() * 2 + others.long()).expand(3, -1), columns, 4 * bins**2)
+    cells = sum_by_bin((home * 4 + right.long() * 2 + others.long()).expand(3, -1), columns, 4 * bins**2)
     filled = cells[0].nonzero().flatten()
     counts, means = cells[0, filled], cells[1:, filled] / cells[0, filled]
     # For each method, the mean errors of the cells in their bins: (cells, bins).

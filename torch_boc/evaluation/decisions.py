@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from ..functional.conformal import excess_chance, rate_quantile, score_bin, threshold_rank
-from ..functional.score_bins import BinnedScores
+from ..functional.conformal import excess_chance, rate_quantile, threshold_rank
+from ..functional.score_bins import BinnedScores, score_bin
 from ..functional.selective import required_samples
 from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest

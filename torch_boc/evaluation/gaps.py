@@ -10,9 +10,8 @@ from torch import Tensor
 from ..core.tally import equal_bin
 from ..functional.binomial_test import log_p_value, sample_wins
 from ..functional.bounds import forced_gap, free_gap
-from ..functional.histogram import count
 from ..functional.separation import auroc
-from ..functional.summary import calibration_error
+from ..functional.summary import calibration_error, sum_by_bin
 from .inputs import ProbedSet, sorted_by_numpy
 
 ALPHA = 0.05
@@ -38,7 +37,7 @@ def gap_tables(sets: Sequence[ProbedSet], bins: int) -> dict[str, list[Any]]:
         known = data.name, "ood" if found["gaps"] else "id", len(gap)
         found["gaps"].append((*known, *means, explained_share(gap, forced), rejected, p))
         inside = torch.stack([torch.ones_like(gap), confidence, gap, forced])
-        samples, *sums = count(equal_bin(confidence, bins).expand(4, -1), inside, bins)
+        samples, *sums = sum_by_bin(equal_bin(confidence, bins).expand(4, -1), inside, bins)
         rows = zip(samples.long().tolist(), *(torch.stack(sums) / samples).tolist(), strict=True)
         found["coherence"] += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(rows)]
         shares = torch.histc(gap.double(), HISTOGRAM_BINS, 0.0, highest) / len(gap)

@@ -18,14 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.dtypes import constant, to_wide
+from ..core.dtypes import to_wide
 from .checks import check_share
-from .histogram import MAGNITUDE, count
-
-# Numbers whose magnitude is below 2**LOWEST, or at least 2**HIGHEST, share the outermost places of their sign.
-LOWEST, HIGHEST = -32, 16
-# The confidences that separate the groups of `groups="confidence"`.
-STRATA = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
 
 class Ranks(NamedTuple):
@@ -40,74 +34,6 @@ class Ranks(NamedTuple):
     below: Tensor
     equal: Tensor
     total: Tensor
-
-
-def num_bins(resolution: int) -> int:
-    """The number of places with `resolution` places between a number and its double."""
-    return 2 * (HIGHEST - LOWEST) * resolution
-
-
-def score_bin(scores: Tensor, resolution: int) -> Tensor:
-    """The place of each score. A higher score never has a lower place.
-
-    The bits of a float32, read as an integer, have the order of the magnitudes, and the leading bits are the place, as
-    in `score_bin`; the places of extreme magnitudes are joined.
-
-    Args:
-        scores: any shape; NaN has any place.
-        resolution: the number of places between a number and its double, a power of two.
-
-    Returns:
-        int64 in [0, num_bins(resolution)).
-
-    >>> score_bin(torch.tensor([-9.0, -1.0, 0.0, 1.0, 1.5, 2.0]), 2)
-    tensor([ 25,  31,  96, 160, 161, 162])
-    """
-    half = (HIGHEST - LOWEST) * resolution
-    if torch.compiler.is_exporting():
-        kept, negative = _steps_above_lowest(scores, resolution)
-    else:
-        pattern = (scores.to(torch.float32) + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
-        first = (127 + LOWEST) * resolution
-        kept = ((pattern & MAGNITUDE) >> (24 - resolution.bit_length())).clamp_(first, first + half - 1) - first
-        return (kept ^ (pattern >> 31)).add_(half).long()  # -1 - kept if the sign is set
-    return torch.where(negative, half - 1 - kept, half + kept).long()
-
-
-def _steps_above_lowest(scores: Tensor, resolution: int) -> tuple[Tensor, Tensor]:
-    """How many places the magnitude of each score is above the lowest magnitude, and which scores are negative.
-
-    The bits of a float are read by comparisons with powers of two, because ONNX cannot see bits. Every step is exact.
-    """
-    number = scores.nan_to_num(torch.inf, torch.inf, -torch.inf).to(torch.float32).to(torch.float64)
-    below_highest = 2.0**HIGHEST * (1.0 - 2.0**-24)
-    size = number.abs().clamp(2.0**LOWEST, below_highest) * 2.0**-LOWEST
-    powers = torch.tensor([2.0**exponent for exponent in range(HIGHEST - LOWEST)], dtype=torch.float64).to(size.device)
-    exponent = torch.bucketize(size, powers, right=True) - 1
-    fraction = size / powers[exponent] - 1.0
-    return exponent * resolution + (fraction * resolution).floor().long(), number < 0
-
-
-def bin_edges(resolution: int) -> Tensor:
-    """The lowest number of each place, and inf after the last, in float64. Scores below it are in lower places.
-
-    >>> bin_edges(2)[torch.tensor([0, 96, 160, 161, 162, -1])]
-    tensor([  -inf, 0.0000, 1.0000, 1.5000, 2.0000,    inf], dtype=torch.float64)
-    """
-    half, step = num_bins(resolution) // 2, 24 - resolution.bit_length()  # the bits that do not matter
-    signed = torch.arange(-half, half + 1)
-    offset = (127 + LOWEST) * resolution
-    ordered = torch.where(signed < 0, signed - offset, signed + offset) << step
-    pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
-    starts = pattern.to(torch.int32).view(torch.float32).double()
-    starts[half], starts[0], starts[-1] = 0.0, -torch.inf, torch.inf
-    return starts
-
-
-def count_bins(place: Tensor, valid: Tensor, places: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
-    """The number of samples of each group in each place, int64 of shape (groups, places), of those that are `valid`."""
-    key = place if group is None else group * places + place
-    return count(key.reshape(-1), valid.reshape(-1), groups * places).view(groups, places)
 
 
 def look_up_ranks(counts: Tensor, upto: Tensor, place: Tensor, group: Tensor | None = None) -> Ranks:
@@ -162,16 +88,6 @@ def bin_p_values(counts: Tensor) -> Tensor:
     """
     upto = counts.cumsum(-1)
     return rank_p_values(Ranks(upto - counts, counts, upto[:, -1:]))
-
-
-def confidence_stratum(odds: Tensor) -> Tensor:
-    """The group of each sample by its confidence: how many of `STRATA` the confidence reaches.
-
-    >>> confidence_stratum(torch.tensor([1.0, 0.01]))  # confidences of 0.5 and 0.99
-    tensor([3, 9])
-    """
-    confidence = to_wide(odds).add(1.0).reciprocal()
-    return torch.bucketize(confidence, constant(STRATA, confidence), right=True)
 
 
 def adjusted_p_values(p: Tensor) -> Tensor:

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from ..core.dtypes import accumulation_dtype, to_wide
 from ..core.tally import is_class
-from .conformal import bin_edges, lower_tail
+from .conformal import lower_tail
 from .per_sample import SampleStats, sample_stats
 from .registry import scores
-from .score_bins import BinnedScores, ScoreConfig, bin_scores
+from .score_bins import BinnedScores, ScoreConfig, bin_edges, bin_scores
 from .summary import COVERAGES, binned_error
 
 # The number of mistakes with which each chain of tests can begin.

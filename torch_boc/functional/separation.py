@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.dtypes import to_wide
+from .score_bins import EVERY_EXPONENT, num_bins, score_bin
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -137,3 +138,26 @@ def binned_aupr(positive_histogram: Tensor, negative_histogram: Tensor) -> tuple
     spread = precision(true, earlier_false) - precision(earlier, false)
     area, error = ((positive * x).sum(-1) / positive.sum(-1) * some for x in (reached, spread))
     return area, error
+
+
+def count_scores(
+    histograms: Tensor, invalid: Tensor, scores: Tensor, ood: Tensor, counted: Tensor | None = None
+) -> None:
+    """Add a batch to the histograms of each score, in place, and the number of samples with a NaN to `invalid`.
+
+    Args:
+        histograms: (2, S, bins) in int64, in-distribution first. The bins are a power of two; with 2**18 of them, the
+            scores in a bin differ by less than 1/512 of their value.
+        invalid: a scalar in int64.
+        scores: (S, N).
+        ood: (N,) booleans, true for out-of-distribution.
+        counted: (N,) booleans, which samples count; by default all.
+    """
+    _, number, bins = histograms.shape
+    defined = ~scores.isnan().any(0)
+    valid = defined if counted is None else defined & counted
+    invalid.add_((~defined if counted is None else counted & ~defined).sum())
+    # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
+    first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1) + ood * (number * bins)
+    place = score_bin(scores, bins / num_bins(1, EVERY_EXPONENT), EVERY_EXPONENT).add_(first)
+    histograms.view(-1).scatter_add_(0, place.reshape(-1), valid.long().expand_as(place).reshape(-1))

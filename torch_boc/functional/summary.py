@@ -10,7 +10,6 @@ from ..core.schema import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, B
 from ..core.tally import empty_tally, equal_bin
 from .bounds import forced_gap
 from .checks import check_logits, check_names
-from .histogram import count
 from .per_sample import sample_stats
 from .tally import add_logits, named_sums
 
@@ -164,6 +163,12 @@ def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)
 
 
+def sum_by_bin(place: Tensor, weight: Tensor, bins: int) -> Tensor:
+    """Sum `weight` by bin along the last axis. `place` is the bin of each weight; booleans are summed in int64."""
+    weight = weight.long() if weight.dtype == torch.bool else weight
+    return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
+
+
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Tensor:
     """The expected calibration error: the mean over samples of |accuracy - mean confidence| of their bin.
 
@@ -178,7 +183,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
     tensor(0.2500, dtype=torch.float64)
     """
-    excess = count(equal_bin(confidence, bins), to_wide(correct) - to_wide(confidence), bins)
+    excess = sum_by_bin(equal_bin(confidence, bins), to_wide(correct) - to_wide(confidence), bins)
     return binned_error(excess, len(confidence))
 
 

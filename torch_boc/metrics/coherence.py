@@ -11,8 +11,8 @@ from .. import plots
 from ..core.schema import Counts, Tally
 from ..core.tally import empty_tally
 from ..functional.checks import check_trials, detached
-from ..functional.conformal import num_bins
 from ..functional.per_sample import SampleStats, check_extras, sample_stats
+from ..functional.score_bins import num_bins
 from ..functional.selective import BY_LOG_ODDS, bin_predictions, risk_summary
 from ..functional.summary import (
     CLASSWISE,

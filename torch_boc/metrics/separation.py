@@ -11,10 +11,17 @@ from .. import plots
 from ..core.tally import empty_tally
 from ..functional import registry
 from ..functional.checks import check_names, check_trials, detached
-from ..functional.histogram import count_scores, score_histograms
 from ..functional.per_sample import SampleStats, sample_stats
 from ..functional.registry import ranking_numbers, required_extras
-from ..functional.separation import aupr, auroc, binned_aupr, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
+from ..functional.separation import (
+    aupr,
+    auroc,
+    binned_aupr,
+    binned_auroc,
+    binned_fpr_at_tpr,
+    count_scores,
+    fpr_at_tpr,
+)
 from .base import ProbeMetric, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
@@ -209,7 +216,8 @@ class BoCSeparation(ProbeMetric):
             counts: Tensor = getattr(self, self._bins).clone()
             return counts
         columns = self._stored_rows().T
-        total = score_histograms(columns[:-1], columns[-1] == 1, MANY_BINS)
+        total = torch.zeros(2, len(self.scores), MANY_BINS, dtype=torch.int64, device=columns.device)
+        count_scores(total, total.new_zeros(()), columns[:-1], columns[-1] == 1)
         parts = getattr(self, self._bins)
         for part in [parts] if isinstance(parts, Tensor) else parts:  # after a sync of processes it is one tensor
             total = total + part.sum(0).to(total.device)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..core.dtypes import to_wide
 from ..functional.checks import check_share
-from ..functional.conformal import bin_edges, score_bin, threshold_rank
+from ..functional.conformal import threshold_rank
 from ..functional.per_sample import SampleStats, sample_stats
-from ..functional.score_bins import BinnedScores, join_group
+from ..functional.score_bins import BinnedScores, bin_edges, join_group, score_bin
 from ..functional.selective import (
     AcceptanceThreshold,
     bin_predictions,

@@ -9,9 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from ..functional.checks import ProbabilityCheck, check_classes, classes_last, detached
-from ..functional.conformal import num_bins, score_bin
 from ..functional.per_sample import SampleStats
-from ..functional.score_bins import GIVEN, BinnedScores, ScoreConfig, bin_scores, check_score_config, join_group
+from ..functional.score_bins import (
+    GIVEN,
+    BinnedScores,
+    ScoreConfig,
+    bin_scores,
+    check_score_config,
+    join_group,
+    num_bins,
+    score_bin,
+)
 
 
 class CheckedState(nn.Module):

@@ -11,9 +11,7 @@ from ..core.dtypes import to_wide
 from ..functional.checks import check_share
 from ..functional.conformal import (
     Threshold,
-    bin_edges,
     bin_p_values,
-    count_bins,
     discovery_level,
     look_up_ranks,
     rank_p_values,
@@ -21,7 +19,7 @@ from ..functional.conformal import (
 )
 from ..functional.per_sample import SampleStats
 from ..functional.registry import scores
-from ..functional.score_bins import FINEST, BinnedScores
+from ..functional.score_bins import FINEST, BinnedScores, bin_edges, count_bins
 from .calibration_counts import CalibrationCounts
 
 # With fewer held-out samples below a threshold, that some are tied is chance.
