@@ -7,6 +7,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 
 from torch_boc.data import capture_losses
+from torch_boc.data.losses import class_targets
 
 LOGITS, TARGET = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, -100, 1])
 KNOWN = TARGET.clamp_min(0)
@@ -33,7 +34,7 @@ def test_logits_and_targets_are_seen(run):
     call = only(run)
     torch.testing.assert_close(call.logits.softmax(1), LOGITS.softmax(1))
     assert call.target.equal(TARGET)
-    assert call.classes is call.target
+    assert class_targets(call)[0] is call.target
     assert (call.ignore_index, call.binary, call.refused) == (-100, False, "")
 
 
@@ -64,7 +65,7 @@ def test_axes_samples_and_ignore_index():
 def test_probabilities_of_classes_name_no_class():
     soft = only(lambda: functional.cross_entropy(LOGITS, LOGITS.softmax(1)))
     assert soft.target.shape == LOGITS.shape
-    assert soft.classes is None
+    assert class_targets(soft) == (None, False)
 
 
 def test_the_same_logits_count_once():

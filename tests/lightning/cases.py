@@ -16,7 +16,7 @@ from torch_boc.lightning import BoCCallback
 
 LIBRARIES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
 CLASSES = 5
-SAID = "BoCCallback goes on without"
+SAID = "BoCCallback skips"
 
 # What Lightning says on this machine, whoever calls it.
 QUIET = [

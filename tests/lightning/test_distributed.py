@@ -112,7 +112,7 @@ def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
     assert chosen(found, "val/boc/far/") == {"skipped_batches": 3}
     drawn = {path.name for path in (run[0] / "failures").glob("*.png")}
     assert drawn == {f"val-boc-{tag}-step000000.png" for tag in ("coherence", "near-coherence", "near-separation")}
-    assert run[1].count("BoCCallback goes on without a batch of val, loader 0") == 1
+    assert run[1].count("BoCCallback skips a batch of val, loader 0") == 1
     assert run[1].count("without val, loader 2 'far': ValueError: expected logits or log-probabilities") == 1
 
 

@@ -27,7 +27,7 @@ from tests.passes import count_passes
 from torch_boc import Acceptance, BoCMetric, BoCPredictor, BoCSeparation, ConformalTest
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.loader_metrics import LoopConfig, LoopMetrics
-from torch_boc.metrics.hook import ErrorPolicy
+from torch_boc.metrics.error_policy import ErrorPolicy
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:nothing can be flagged")]
 SCORES = ("msp", "energy", "gap")

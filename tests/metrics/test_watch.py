@@ -85,7 +85,7 @@ def test_the_metric_follows_the_logits_to_their_device():
 def test_what_goes_wrong_in_the_hook_does_not_reach_the_caller():
     module = nn.LSTM(3, 4)
     with watch(module) as watching:
-        with pytest.warns(UserWarning, match=r"watch goes on without .* got a tuple of Tensor \(1, 2, 4\), tuple, "):
+        with pytest.warns(UserWarning, match=r"watch skips .* got a tuple of Tensor \(1, 2, 4\), tuple, "):
             module(torch.ones(1, 2, 3))
         module(torch.ones(1, 2, 3))  # said once
     assert watching.skipped == 2
@@ -116,6 +116,7 @@ LOSSES = {
     "another ignore_index": lambda z, y: functional.cross_entropy(z, y.where(y != 3, 255), ignore_index=255),
     "images": lambda z, y: nn.CrossEntropyLoss()(z.T.reshape(1, 4, -1), y[None]),
     "uint8": lambda z, y: functional.nll_loss(z.log_softmax(1), y.to(torch.uint8)),
+    "one-hot": lambda z, y: functional.cross_entropy(z, functional.one_hot(y, 4).float()),
     "one logit": lambda z, y: functional.binary_cross_entropy_with_logits(z[:, :1], (y[:, None] > 1).float()),
     "one logit, smoothed": lambda z, y: functional.binary_cross_entropy_with_logits(z[:, 0], (y > 1) * 0.8 + 0.1),
 }
@@ -148,7 +149,7 @@ def test_no_logits_are_kept_in_the_block():
 
 def test_a_block_without_a_loss_or_with_several_kinds_is_an_error():
     with (
-        pytest.raises(ValueError, match=r"got none; watch the module that returns the logits: watch\(model\)"),
+        pytest.raises(ValueError, match=r"got no loss; watch the module that returns the logits: watch\(model\)"),
         watch(),
     ):
         LOGITS.softmax(-1)
@@ -193,7 +194,7 @@ def test_a_monitor_sees_every_call_and_no_metric_is_computed():
     assert int(ours.seen) == 90
     for name, value in alone.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-12, atol=0)
-    with pytest.raises(ValueError, match=r"got a monitor alone; .*watch\(module, BoCMetric\(\), monitor=monitor\)"):
+    with pytest.raises(ValueError, match=r"got only a monitor; .*watch\(module, BoCMetric\(\), monitor=monitor\)"):
         watching.compute()
 
 

@@ -1,4 +1,4 @@
-"""The logits and targets of a classification loss, seen while somebody else's code computes it."""
+"""The logits and targets of classification losses, recorded while other code computes them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,12 +30,6 @@ class LossCall(NamedTuple):
     binary: bool = False
     refused: str = ""
 
-    @property
-    def classes(self) -> Tensor | None:
-        """The target if it holds class indices; None for class probabilities, which name no class."""
-        soft = self.target is not None and not self.binary and self.target.is_floating_point()
-        return None if soft else self.target
-
 
 class capture_losses(TorchFunctionMode):  # noqa: N801, it is used as a function
     """Record the logits and targets of the classification losses that are computed in a `with` block.
@@ -49,8 +43,8 @@ class capture_losses(TorchFunctionMode):  # noqa: N801, it is used as a function
 
     It cannot see losses in TorchScript, in other threads (`nn.DataParallel`) or in transforms of `torch.func`; fused
     losses (`F.linear_cross_entropy`, Liger); and losses made of other functions, such as `log_softmax` and `gather`.
-    Logits or targets that are changed in place after the loss are refused, too; in compiled code and in inference mode
-    torch does not count such changes, and they are not noticed.
+    Logits or targets that are changed in place after the loss are refused. In compiled code and in inference mode torch
+    does not count such changes, and they are not noticed.
 
     Args:
         on_call: called with each `LossCall`, for a block of many steps, whose logits are then not kept. A call is
@@ -71,10 +65,10 @@ class capture_losses(TorchFunctionMode):  # noqa: N801, it is used as a function
     @property
     def calls(self) -> list[LossCall]:
         """The calls so far in this block, or in the last one; calls with the same logits are one."""
-        found: list[LossCall] = []
+        calls: list[LossCall] = []
         for seen in self._seen:
-            _merge(found, _checked(*seen))
-        return found
+            _merge(calls, _checked(*seen))
+        return calls
 
     def __enter__(self) -> "capture_losses":
         self._seen = []  # compiled code would be compiled again for each length of a list that grows
@@ -130,13 +124,31 @@ def _checked(
     return LossCall(name, logits, target, ignore_index, binary, refused)
 
 
-def _merge(found: list[LossCall], call: LossCall) -> None:
-    for place, earlier in enumerate(found):
+def _merge(calls: list[LossCall], call: LossCall) -> None:
+    for i, earlier in enumerate(calls):
         if same_memory(earlier.logits, call.logits):
             same = earlier.target is not None and call.target is not None and same_memory(earlier.target, call.target)
-            found[place] = earlier if same else earlier._replace(target=None)
+            calls[i] = earlier if same else earlier._replace(target=None)
             return
-    found.append(call)
+    calls.append(call)
+
+
+def class_targets(call: LossCall, one_hot: bool | None = None) -> tuple[Tensor | None, bool]:
+    """The target of a loss, with class indices for one-hot floats, and whether it holds such floats.
+
+    Soft labels name no class, so there is no target. Float targets are read from the device if `one_hot` is None: pass
+    the returned value with the next calls.
+
+    >>> class_targets(LossCall("cross_entropy", torch.zeros(2, 3), torch.eye(3)[1:]))
+    (tensor([1, 2]), True)
+    """
+    target = call.target
+    if target is None or not target.is_floating_point():
+        return target, bool(one_hot)
+    hard = target == target.round() if call.binary else target.amax(1) == 1
+    if not (bool(hard.all()) if one_hot is None else one_hot):
+        return None, False
+    return target if call.binary else torch.where(hard, target.argmax(1), -1), True
 
 
 def same_memory(x: Tensor, y: Tensor) -> bool:

@@ -11,7 +11,7 @@ from ..data.atomic import replacing
 from ..functional.checks import check_names, check_share
 from ..functional.summary import DEFAULT_KEYS
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.hook import ErrorPolicy
+from ..metrics.error_policy import ErrorPolicy
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
 from ._compat import Callback, say_info

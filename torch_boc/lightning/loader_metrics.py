@@ -17,7 +17,7 @@ from ..functional.per_sample import strided
 from ..functional.registry import required_extras
 from ..functional.summary import CLASSWISE, LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.hook import ErrorPolicy
+from ..metrics.error_policy import ErrorPolicy
 from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import Acceptance, ConformalTest
 from .logit_source import LogitSource

@@ -13,7 +13,7 @@ from ..data.extract import describe, fields, find_logits, find_submodule, find_t
 from ..data.label_shift import predicts_next
 from ..data.losses import LossCall, capture_losses, same_memory
 from ..functional.checks import as_binary, class_axis
-from ..metrics.hook import Hook
+from ..metrics.watching import Hook
 from .step import ModuleCalls
 
 LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]

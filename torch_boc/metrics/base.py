@@ -163,7 +163,7 @@ class ProbeMetric(Metric):
             return
         message = f"{int(invalid)} rows of logits with NaN or +inf were left out of {type(self).__name__}"
         if self.nan_strategy == "error":
-            raise ValueError(f"{message}; nan_strategy='ignore' or 'warn' goes on without them")
+            raise ValueError(f"{message}; nan_strategy='ignore' or 'warn' leaves them out")
         warnings.warn(message, stacklevel=4)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:

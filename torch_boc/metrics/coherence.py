@@ -1,4 +1,4 @@
-"""The summary of the probe, and the mean coherence gap alone, as torchmetrics metrics."""
+"""The summary of the probe, and the mean coherence gap, as torchmetrics metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -31,18 +31,17 @@ COUNTS = ("samples", "invalid")
 
 
 class BoCMetric(ProbeMetric):
-    """Whether confidence and the geometry of the logits agree, over a data set, in memory of fixed size.
+    """Calibration and coherence of a classifier's logits, accumulated in constant memory.
 
     `update` takes logits (or log-probabilities) of shape (N, C), or with more axes, and optionally the target classes.
     `compute` returns the dict that `torch_boc.functional.boc_summary` documents.
 
-    Further keys must be asked for, because they take counts of right and wrong predictions by their log odds, 1.5 MiB.
-    They say how well confidence tells right from wrong: `aurc` and `augrc`, the areas under the curve of risk by
-    coverage (lower is better), and `coverage_at_1`, `coverage_at_2` and `coverage_at_5`, the largest share of samples
-    among which at most 1, 2 or 5 % are wrong. These describe the samples seen; `Acceptance` promises for new ones. Two
-    further calibration errors: `ece_equal_mass`, in bins of confidence with as many samples each, from the same counts,
-    and `ece_classwise`, the mean error of the probabilities of each class, which takes logits.
-    `ece_equal_mass` sums floats, which on a GPU raises under `torch.use_deterministic_algorithms(True)`.
+    Further keys must be requested by `keys`, because they count correct and wrong predictions by their log odds, in
+    1.5 MiB: `aurc` and `augrc`, the areas under the risk-coverage curves (lower is better); `coverage_at_1`,
+    `coverage_at_2` and `coverage_at_5`, the largest coverage with a selective risk of at most 1, 2 or 5 % (of the
+    samples seen; `Acceptance` gives a guarantee for new ones); `ece_equal_mass`, the ECE in bins of confidence with as
+    many samples each, which sums floats and on a GPU raises under `torch.use_deterministic_algorithms(True)`. And
+    `ece_classwise`, the mean calibration error of the probabilities of each class, which needs logits.
 
     Args:
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
@@ -98,8 +97,8 @@ class BoCMetric(ProbeMetric):
         self._flips = self.trials if self.keys is None or {*P_VALUE_KEYS} & {*self.keys} else 0
         suffix = state_suffix(trials=self._flips, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
         self._names = self._add_sums(suffix, **empty_tally(bins)._asdict())
-        self._risks, self._classwise = list[str](), list[str]()
-        if not {*RISK_KEYS}.isdisjoint(self.keys or ()):
+        self._risks, self._classwise = list[str](), list[str]()  # the names of optional states
+        if {*RISK_KEYS} & {*(self.keys or ())}:
             zeros = torch.zeros(2, num_bins(BY_LOG_ODDS.resolution), dtype=torch.int64)
             self._risks = self._add_sums(suffix, risks=zeros)
         if CLASSWISE in (self.keys or ()):
@@ -113,7 +112,9 @@ class BoCMetric(ProbeMetric):
 
         `extras` are those of `sample_stats`: True takes what every score and every column needs.
         """
-        logits, target = self._normalize_input(preds, target)
+        return self._stats(*self._normalize_input(preds, target), extras)
+
+    def _stats(self, logits: Tensor, target: Tensor | None, extras: bool | Iterable[str] = False) -> SampleStats:
         if self._risks:
             extras = (*check_extras(extras), "log_odds")
         return sample_stats(detached(logits), target, trials=self.trials, extras=extras, ignore_index=self.ignore_index)
@@ -121,28 +122,29 @@ class BoCMetric(ProbeMetric):
     def update(self, preds: Tensor | SampleStats, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C), and targets of shape (N,); or both with more axes.
 
-        In place of the logits, `preds` can be the statistics from `take`.
+        Instead of logits, `preds` can be the statistics from `extract`.
         """
-        if self._classwise and isinstance(preds, Tensor):
-            logits, labels = self._normalize_input(preds, target)
-            if labels is not None:
-                self._agree_on_classes(logits.shape[-1])
-                for excess in self._states(self._classwise):
-                    add_classwise(excess, logits, labels, ignore_index=self.ignore_index)
-        elif self._classwise and isinstance(preds, SampleStats) and preds.target is not None:
-            raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their statistics")
-        if self._risks and isinstance(preds, Tensor):
-            preds = self.extract(preds, target)
         if isinstance(preds, SampleStats):
-            self._agree_on_classes(preds.num_classes)
-            add_sample_stats(self._tally(), preds._replace(trials=self._flips), alpha=self.alpha)
-            for counts in self._states(self._risks if preds.target is not None else ()):
-                (place, _, valid, _), wrong = bin_predictions(preds)
-                key = (wrong * counts.shape[1] + place).reshape(-1)
-                counts.view(-1).scatter_add_(0, key, valid.reshape(-1).long())
-            return
-        how: dict[str, Any] = {"trials": self._flips, "alpha": self.alpha, "ignore_index": self.ignore_index}
-        add_logits(self._tally(), *self._normalize_input(preds, target), **how)
+            stats = preds
+            self._agree_on_classes(stats.num_classes)
+            if self._classwise and stats.target is not None:
+                raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their statistics")
+        else:
+            logits, target = self._normalize_input(preds, target)
+            options: dict[str, Any] = {"ignore_index": self.ignore_index}
+            if self._classwise and target is not None:
+                self._agree_on_classes(logits.shape[-1])  # a reset state has one row again
+                (excess,) = self._states(self._classwise)
+                add_classwise(excess, logits, target, **options)
+            if not self._risks:
+                add_logits(self._tally(), logits, target, trials=self._flips, alpha=self.alpha, **options)
+                return
+            stats = self._stats(logits, target)
+        add_sample_stats(self._tally(), stats._replace(trials=self._flips), alpha=self.alpha)
+        if self._risks and stats.target is not None:
+            (counts,) = self._states(self._risks)
+            (bins, _, valid, _), wrong = bin_predictions(stats)
+            counts.view(-1).scatter_add_(0, (wrong * counts.shape[1] + bins).reshape(-1), valid.reshape(-1).long())
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
@@ -154,12 +156,14 @@ class BoCMetric(ProbeMetric):
     def summary(self) -> dict[str, Tensor]:
         """Every key that the states of this process give, without prefix; nothing is checked, synced or reported."""
         total = self._tally()
-        found = summarize(total, p_values=self._flips > 0)
-        for counts in self._states(self._risks):
-            found |= risk_summary(counts, self.bins)
-        for excess in self._states(self._classwise):
-            found[CLASSWISE] = binned_error(excess, Counts(*total.counts).labelled).mean()
-        return found
+        summary = summarize(total, p_values=self._flips > 0)
+        if self._risks:
+            (counts,) = self._states(self._risks)
+            summary |= risk_summary(counts, self.bins)
+        if self._classwise:
+            (excess,) = self._states(self._classwise)
+            summary[CLASSWISE] = binned_error(excess, Counts(*total.counts).labelled).mean()
+        return summary
 
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
         super()._agree_on_classes(classes, shape)

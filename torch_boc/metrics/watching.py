@@ -1,9 +1,7 @@
 """Watch the losses or the logits of a loop that you did not write."""
 
-import re
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
@@ -11,10 +9,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ..data.extract import find_logits
-from ..data.losses import LossCall, capture_losses
+from ..data.losses import LossCall, capture_losses, class_targets
 from ..functional.checks import as_binary, as_indices, classes_last
 from ..nn import DriftMonitor
 from .coherence import BoCMetric
+from .error_policy import ErrorPolicy
 
 
 class Hook:
@@ -23,74 +22,31 @@ class Hook:
     So what the hook refers to is neither copied nor saved, and a saved module can be loaded without this package.
     """
 
-    def __init__(self, take: Callable[[Any], None]) -> None:
-        self.take = take
+    def __init__(self, on_output: Callable[[Any], None]) -> None:
+        self.on_output = on_output
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.take(output)
+        self.on_output(output)
 
     def __reduce__(self) -> Any:
         return getattr, (nullcontext(), "__exit__")  # takes any arguments, and returns None
-
-
-class ErrorPolicy:
-    """Turns errors into one warning for each kind, so that the probe never ends the work of others; or raises them.
-
-    Args:
-        on_error: "warn" or "raise".
-        who: what goes on after an error.
-        more: the end of the warning.
-
-    >>> problems = ErrorPolicy("warn")
-    >>> with warnings.catch_warnings(record=True, action="always") as said:
-    ...     for size in (16, 7):
-    ...         with problems.tolerated("a batch of val"):
-    ...             raise ValueError(f"expected logits of shape (N, C), got ({size},)")
-    >>> len(said)
-    1
-    """
-
-    def __init__(self, on_error: str = "raise", who: str = "torch_boc", more: str = "") -> None:
-        if on_error not in ("warn", "raise"):
-            raise ValueError(f"expected on_error among warn, raise, got {on_error!r}")
-        self.on_error, self.who, self.more = on_error, who, more
-        self.kinds: set[str] = set()
-
-    def warn_once(self, text: str) -> None:
-        """Warn, once for each kind of text."""
-        kind = re.sub(r"\d+", "#", text)  # batches differ in size
-        if kind not in self.kinds:
-            self.kinds.add(kind)
-            # Without a registry Python does not hide the text in the next run.
-            text = f"{self.who} goes on without {text}. This is said once{self.more}"
-            warnings.warn_explicit(text, UserWarning, self.who, 0)
-
-    @contextmanager
-    def tolerated(self, what: str) -> Iterator[None]:
-        """Continue after an error in the block, which is about `what`. Interruptions (Ctrl-C) are still raised."""
-        try:
-            yield
-        except Exception as error:
-            if self.on_error == "raise":
-                raise
-            self.warn_once(f"{what}: {type(error).__name__}: {error}")
 
 
 class watch:  # noqa: N801, it is used as a function
     """Add the logits of a `with` block to a metric, a monitor, or both: of its losses, or of the calls of a module.
 
     Without a module, logits and targets are those of every classification loss in the block, as
-    `torch_boc.data.capture_losses` sees them. Each is added when the next one is computed, so that no logits are kept.
+    `torch_boc.data.capture_losses` sees them. Each is added when the next one is computed, and no logits are kept.
     Where a step writes its logits over those of the step before (CUDA graphs, `out=`), watch the module instead. A
     block without such a loss raises an error at its end, and so does one whose losses have several numbers of classes.
 
     With a module, every call of it is one update. A module that runs several times in a step (gradient accumulation, a
-    forward pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so
-    the keys that need targets are NaN. The hook is removed at the end of the block, also after an error. A copy of the
-    module, or a saved one, is not watched.
+    forward pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here,
+    and the keys that need targets are NaN. The hook is removed at the end of the block, even after an error. A copy of
+    the module, or a saved one, is not watched.
 
-    Nothing that goes wrong during the block reaches the watched code. A call whose logits cannot be used is left out,
-    with one warning for each reason.
+    No error of the probe reaches the watched code. A call whose logits cannot be used is skipped, with one warning for
+    each reason.
 
     Args:
         module: a module that returns logits in any form that `torch_boc.data.find_logits` knows; None for the losses.
@@ -154,12 +110,12 @@ class watch:  # noqa: N801, it is used as a function
         self.metric, self.monitor, self.dim, self.binary = metric, monitor, dim, binary
         self.skipped = 0
         self._on_alarm = on_alarm
-        self._problems = ErrorPolicy("warn", "watch", "; the attribute `skipped` counts the calls that are left out")
+        self._policy = ErrorPolicy("warn", "watch", "; the attribute `skipped` counts these calls")
         self._find = logits if callable(logits) else None
         self._handle: RemovableHandle | None = None
         self._losses: capture_losses | None = None
-        self._calls, self._classes = 0, set[int]()  # of the losses
-        self._smoothed: bool | None = None  # whether the first binary targets were between 0 and 1
+        self._classes = set[int]()  # of the losses
+        self._one_hot: bool | None = None  # whether the first float targets were one-hot
         if module is not None:
             watched = module.get_submodule(logits) if isinstance(logits, str) else module
             self._handle = watched.register_forward_hook(Hook(self._on_output))
@@ -171,20 +127,19 @@ class watch:  # noqa: N801, it is used as a function
             )
 
     def _on_output(self, output: Any) -> None:
-        self.skipped += 1
-        with self._problems.tolerated("a call of the module"):
+        try:
             logits = find_logits(output if self._find is None else self._find(output)).detach()
             self._add(as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim))
-            self.skipped -= 1
+        except Exception as error:
+            self.skipped += 1
+            self._policy.handle("a call of the module", error)
 
     def _on_loss(self, call: LossCall) -> None:
-        self._calls, self.skipped = self._calls + 1, self.skipped + 1
-        with self._problems.tolerated(f"a call of {call.loss}"):
+        try:
             if call.refused:
                 raise ValueError(call.refused)
-            if call.binary and call.target is not None and self._smoothed is None:
-                self._smoothed = bool((call.target != call.target.round()).any())
-            target = None if self._smoothed or call.classes is None else as_indices(call.classes)
+            target, self._one_hot = class_targets(call, self._one_hot)
+            target = None if target is None else as_indices(target)
             rows, target = as_binary(call.logits, target) if call.binary else (call.logits.movedim(1, -1), target)
             ignored: int | None = getattr(self.metric, "ignore_index", -100)
             if target is not None and ignored is not None and call.ignore_index is not None:
@@ -192,7 +147,9 @@ class watch:  # noqa: N801, it is used as a function
             self._classes.add(rows.shape[-1])
             if len(self._classes) == 1:  # otherwise the block ends with an error
                 self._add(rows, None if target is None else target.reshape(-1))
-            self.skipped -= 1
+        except Exception as error:
+            self.skipped += 1
+            self._policy.handle(f"a call of {call.loss}", error)
 
     def _add(self, logits: Tensor, target: Tensor | None = None) -> None:
         rows = logits.reshape(-1, logits.shape[-1])
@@ -213,7 +170,7 @@ class watch:  # noqa: N801, it is used as a function
         """The results of the metric so far."""
         if self.metric is None:
             raise ValueError(
-                "expected a metric to compute, got a monitor alone; read watching.monitor, or give both, as in "
+                "expected a metric to compute, got only a monitor; read watching.monitor, or give both, as in "
                 "watch(module, BoCMetric(), monitor=monitor)"
             )
         result: dict[str, Tensor] = self.metric.compute()
@@ -234,10 +191,9 @@ class watch:  # noqa: N801, it is used as a function
         if self._losses is None:
             return
         self._losses.__exit__(*error)
-        if error[0] is None and (self._calls == 0 or len(self._classes) > 1):
-            names = "cross_entropy, nll_loss or binary_cross_entropy_with_logits"
-            got = f"losses of {' and '.join(map(str, sorted(self._classes)))} classes" if self._classes else "none"
+        if error[0] is None and (len(self._classes) > 1 or not (self._classes or self.skipped)):
+            got = f"losses of {' and '.join(map(str, sorted(self._classes)))} classes" if self._classes else "no loss"
             raise ValueError(
-                f"expected losses of one number of classes in the block ({names}), got {got}; "
-                "watch the module that returns the logits: watch(model)"
+                "expected cross_entropy, nll_loss or binary_cross_entropy_with_logits in the block, with one number of "
+                f"classes, got {got}; watch the module that returns the logits: watch(model)"
             )
