@@ -1,4 +1,8 @@
-"""torch_boc: decisions, alarms and calibration from the logits of classifiers, and the Bag-of-Coins probe."""
+"""torch_boc.
+
+Calibration, selective prediction, OOD detection and drift monitoring from the logits of PyTorch classifiers, with
+finite-sample guarantees.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.headline import PAGE, headline
 from benchmarks.recipes.pictures import NAMES, draw_acceptance, draw_flags, draw_streams
-from torch_boc import zoo
+from torch_boc import BoCMetric, zoo
 from torch_boc.plots import new_axes
 from torch_boc.report.words import number, percent
 
@@ -30,18 +30,26 @@ def test_pages_quote_the_file():
     quoted = {
         f"ECE {percent(resnet['ece'])}, {percent(resnet['calibrated_ece'])} after calibration": (readme,),
         f"at {over_all('coverage', 0)} % coverage": (readme, decide),
-        f"measured FPR {over_all('fpr')} %": (readme,),
+        f"measured {over_all('fpr')} %": (readme,),
         f"detects {over_all('detection_rate')} % of OOD samples": (readme,),
         f"{100 * others[0]:.0f}–{100 * others[-1]:.0f} % on the three other models": (readme,),
         f"{delays[0]:.0f}–{delays[-1]:.0f} samples": (readme, decide),
         f"best: {', '.join(rates[:-1])} and {rates[-1]} % of the OOD sets": (decide,),
-        f"flags {percent(minilm['fpr'])} of the known requests": (index,),
-        f"and {percent(minilm['detection_rate'])} of those": (index,),
-        f"after 300 known requests raises an alarm {minilm['delay']:.0f} requests later (median)": (index,),
+        f"flags {percent(minilm['fpr'])} of the in-scope requests": (index,),
+        f"and {percent(minilm['detection_rate'])} of the out-of-scope requests": (index,),
+        f"after 300 in-scope requests raises an alarm {minilm['delay']:.0f} requests later (median)": (index,),
         f'such as "Overconfident: ECE {percent(resnet["ece"])}; vector scaling corrects it"': (report,),
     }
     missing = [text for text, pages in quoted.items() for page in pages if text not in page]
     assert missing == []
+
+
+def test_the_readme_quotes_the_metric():
+    metric, (test, _) = BoCMetric(), zoo.load("resnet20-cifar10").test_and_splits()
+    metric.update(test.logits, test.target)
+    values = {key: metric.compute()[key] for key in ("accuracy", "ece", "nll", "gap")}
+    quoted = ", ".join(f"'{key}': {value:.3f}" for key, value in values.items())
+    assert f"# {{{quoted}, ...}}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_guide_quotes_the_counts():

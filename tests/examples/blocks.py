@@ -9,6 +9,8 @@ GUIDE = Path(__file__).parents[2] / "examples" / "guide"
 PAGES = sorted(GUIDE.rglob("*.md"))
 # A fence, with the comment in the line before it that says why its code is not run.
 FENCE = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n)?^( *)```([^\n]*)\n(.*?)^\2```", re.MULTILINE | re.DOTALL)
+# Code that readers do not see: it stands for their model and their data.
+SET_UP = re.compile(r"^<!-- set-up\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 # The code that a command is expected to end with, if it is not 0.
 EXIT_CODE = re.compile(r"# exit code (\d+)")
 

@@ -12,14 +12,19 @@ import pytest
 import torch
 from torch import Tensor
 
+import torch_boc
 from tests.data.cases import labelled
-from tests.examples.blocks import FENCE, GUIDE, PAGES, blocks, commands
+from tests.examples.blocks import FENCE, GUIDE, PAGES, SET_UP, blocks, commands
 from tests.examples.conftest import SCRIPT
 from torch_boc.cli import main
 from torch_boc.functional import registry, scores
 
 ROOT = GUIDE.parents[1]
-README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+README, CONTRIBUTING, PAGES_HOME = ROOT / "README.md", ROOT / "CONTRIBUTING.md", GUIDE / "index.md"
+SENTENCE = (
+    "Calibration, selective prediction, OOD detection and drift monitoring from the logits of PyTorch classifiers, "
+    "with finite-sample guarantees."
+)
 LINK = re.compile(r"\]\(([^)\s#:]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"`[^`\n]*`")
 # All code that is not run. A block that is added here is shown to readers without a test: think twice.
@@ -42,11 +47,16 @@ NOT_RUN = {
 def run_page(path, names, monkeypatch):
     """Run the blocks of a page: its Python in one namespace, its commands in this folder."""
     for block in blocks(path.read_text(encoding="utf-8")):
-        if block.not_run is None and block.language == "python":
-            # The lines before keep the numbers of lines in an error those of the page.
-            exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
-        elif block.not_run is None and block.language == "bash":
-            run_commands(block.text, monkeypatch)
+        run_block(block, path, names, monkeypatch)
+
+
+def run_block(block, path, names, monkeypatch):
+    """Run a block of a page, unless a comment says why not."""
+    if block.not_run is None and block.language == "python":
+        # The lines before keep the numbers of lines in an error those of the page.
+        exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
+    elif block.not_run is None and block.language == "bash" and not block.text.startswith("make "):
+        run_commands(block.text, monkeypatch)
 
 
 def run_commands(text, monkeypatch):
@@ -79,18 +89,32 @@ def test_code_of_the_guide(path, folder, monkeypatch):
 
 @SCRIPT
 def test_code_of_the_readme(folder, monkeypatch):
-    """As a reader pastes it: the page itself makes all that it uses."""
-    run_page(README, {"__name__": "__main__"}, monkeypatch)
-    assert {"samples.parquet", "rows.parquet", "out", "boc-report"} <= {path.name for path in folder.iterdir()}
+    """Each block as if it was pasted alone; the comments before it stand for the reader's model, data and files."""
+    text = README.read_text(encoding="utf-8")
+    for block in blocks(text.replace('"cuda"', '"cpu"')):
+        names = {}
+        for set_up in SET_UP.findall("".join(text.splitlines(keepends=True)[: block.line])):
+            exec(set_up, names)
+        run_block(block, README, names, monkeypatch)
+    assert {"scores", "boc-report", "queue.csv"} <= {path.name for path in folder.iterdir()}
 
 
 def test_the_first_screen_of_the_readme():
-    """What it is, the picture, the three uses, the commands, the decisions and when not to use it: 48 lines."""
-    screen = "\n".join(README.read_text(encoding="utf-8").splitlines()[:48])
-    found = [screen.find(word) for word in ("live_digits.png", "BoCMetric", "BoCCallback", "BoCPredictor", "make demo")]
-    found += [screen.find(word) for word in ("ConformalTest", "DriftMonitor", "When not to use it", "calibrate it")]
+    """What it is, the commands, the three uses, the report, the decisions and the limits."""
+    text = README.read_text(encoding="utf-8")
+    words = "make demo", "BoCMetric", "BoCCallback", "BoCPredictor", "report_dark.png", "| Question", "**Limits.**"
+    found = [text.find(word) for word in (SENTENCE.split()[0], *words, "## Install")]
     assert min(found) > 0
     assert found == sorted(found)
+    assert len(text.encode()) <= 9_000
+    assert [line for line in text.splitlines() if len(line) > 88 and line[:1] not in "|<" and line[:2] != "  "] == []
+
+
+def test_one_sentence_describes_the_library():
+    told = [README, ROOT / "pyproject.toml", ROOT / "examples/site/mkdocs.yml", ROOT / "CITATION.cff", PAGES_HOME]
+    texts = {path.name: " ".join(path.read_text(encoding="utf-8").split()) for path in told}
+    assert [name for name, text in texts.items() if SENTENCE not in text] == []
+    assert SENTENCE in " ".join(torch_boc.__doc__.split())
 
 
 def test_blocks_that_are_not_run_are_listed():
