@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from torch_boc.data.parquet import CLASSES_KEY
 from torch_boc.functional import sample_columns
 
 CLASSES = 5
@@ -28,7 +29,8 @@ def logit_table(logits, target=None, *, lists=False):
 def column_table(logits, target=None, columns=None):
     found = {name: x.numpy() for name, x in sample_columns(logits, columns=columns).items()}
     index = {"index": torch.arange(len(logits)).numpy(), "path": [f"{i}.png" for i in range(len(logits))]}
-    return pa.table(index | found | ({} if target is None else {"target": target.numpy()}))
+    table = pa.table(index | found | ({} if target is None else {"target": target.numpy()}))
+    return table.replace_schema_metadata({CLASSES_KEY: str(logits.shape[1])})
 
 
 def write_parts(folder, table, parts=3, *, group=97):

@@ -189,6 +189,22 @@ def test_columns_of_a_predictor(tmp_path):
         next(LogitReader(tmp_path / "parts").blocks())
 
 
+def test_the_number_of_classes_of_columns(tmp_path):
+    """In the metadata of the files, or given; no file may differ."""
+    one, other = (column_table(some_samples(50, classes=classes)[0]) for classes in (4, 5))
+    parquet.write_table(one.replace_schema_metadata(None), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"expected the number of classes in the metadata of the file, got none; give"):
+        read_logits(tmp_path)
+    assert read_logits(tmp_path, classes=4).num_classes == 4
+    parquet.write_table(one, tmp_path / "a.parquet")
+    assert read_logits(tmp_path).num_classes == 4
+    with pytest.raises(ValueError, match="expected logits of 3 classes, got 4"):
+        read_logits(tmp_path, classes=["a", "b", "c"])
+    parquet.write_table(other, tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"b\.parquet: expected rows of 4 classes, as in other files, got 5"):
+        read_logits(tmp_path)
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     """Files of 80 MB, Parquet in one row group, of which a few rows are read, and blocks."""
@@ -309,7 +325,7 @@ def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, kind, writ
 @pytest.mark.parametrize("classes", [["a"], ["a", "b", "a"], ["a", "b"], "abc", [1, 2, 3]])
 def test_names_that_do_not_fit(tmp_path, classes):
     np.savez(tmp_path / "a.npz", **GOOD)
-    with pytest.raises(ValueError, match=r"two different names of classes|2 classes, one for each name, got 3"):
+    with pytest.raises(ValueError, match=r"two different names of classes|expected logits of 2 classes, got 3"):
         read_logits(tmp_path / "a.npz", classes=classes)
 
 

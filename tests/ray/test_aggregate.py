@@ -2,6 +2,7 @@
 
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from torch_boc import ConformalTest
+from torch_boc.data.parquet import CLASSES_KEY
 from torch_boc.functional import boc_summary, sample_columns
 from torch_boc.ray import aggregate, calibrate, check_complete, predict, summarize
 from torch_boc.ray.inference import Run
@@ -23,6 +25,10 @@ class Blocks:
         rows = len(next(iter(arrays.values())))
         edges = [0, *cuts, rows]
         self.blocks = [{name: x[i:j] for name, x in arrays.items()} for i, j in pairwise(edges)]
+
+    def schema(self, **_):
+        metadata = {} if "logits" in self.blocks[0] else {CLASSES_KEY.encode(): b"%d" % CLASSES}
+        return SimpleNamespace(base_schema=SimpleNamespace(metadata=metadata))
 
     def map_batches(self, function, **_):
         mapped = Blocks({"state": []})
@@ -107,7 +113,7 @@ def test_a_calibration(options, make):
 
 
 def test_rows_that_are_refused(monkeypatch):
-    with pytest.raises(ValueError, match="expected a column 'logits', or those of a predictor: expected columns pre"):
+    with pytest.raises(ValueError, match="expected a column 'logits', or those of a predictor, got a"):
         summarize(Blocks({"a": np.ones(1)}))
     with pytest.raises(TypeError, match="expected numbers in column 'logits'"):
         summarize(Blocks({"logits": np.array(["a"])}))

@@ -33,7 +33,8 @@ class Files(NamedTuple):
         """The reader of [NAME=]PATH."""
         name, path = split_name(value)
         self.tell(f"reading {path}")
-        classes = None if self.classes is None else class_names(self.classes)
+        given = self.classes
+        classes = given and (int(given) if given.isdecimal() else class_names(given))
         return LogitReader(path, name, from_probabilities=self.probabilities, classes=classes, targets=targets)
 
     def read(self, value: str, *, targets: bool = True) -> LogitSet | ColumnSet:

@@ -47,7 +47,9 @@ Splits = Annotated[Strs, _o("--calibration", "[NAME=]PATH", "Held-out logits wit
 HeldOut = Annotated[Str, _o("--calibration", "[NAME=]PATH", "Held-out logits that the model was not trained on.")]
 Train = Annotated[Str, _o("--train", "PATH", "Training logits with targets, for Mahalanobis.")]
 Probabilities = Annotated[bool, _o("--probabilities", "", "The files hold probabilities; their logarithm is taken.")]
-Classes = Annotated[Str, _o("--classes", "NAMES", "Class names in order: a,b,c, or a file of lines or id2label.")]
+Classes = Annotated[
+    Str, _o("--classes", "NAMES", "Class names in order: a,b,c, or a file of lines or id2label; or their number.")
+]
 MaxRows = Annotated[int, _o("--max-rows", "N", "Maximum rows per set; larger sets are subsampled.", min=1)]
 KeptTest = Annotated[Str, _o("--test", "PATH", "A test written by `screen --save-test`, instead of --calibration.")]
 # Output.

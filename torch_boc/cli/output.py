@@ -20,7 +20,7 @@ from ..data.text import printable
 from .options import FOLDER
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 STDOUT = "-"
 WIDTH = 80
@@ -129,7 +129,7 @@ def check_output(out: str | None, sources: Iterable[str | None]) -> None:
 
 
 @contextmanager
-def sample_file(out: str | None) -> Iterator[Callable[[Mapping[str, "Tensor | list[str]"]], None]]:
+def sample_file(out: str | None) -> Iterator[Callable[..., None]]:
     """A function that appends columns to a Parquet or CSV file, which appears whole at the end, if there is no error.
 
     It does nothing if `out` is None, and "-" is CSV on stdout.
@@ -139,7 +139,7 @@ def sample_file(out: str | None) -> Iterator[Callable[[Mapping[str, "Tensor | li
 
     with ExitStack() as stack:
         if out is None:
-            yield lambda columns: None
+            yield lambda columns, num_classes=None: None
         elif out.lower().endswith(".parquet"):
             yield stack.enter_context(ParquetFile(out)).write
         else:
@@ -148,7 +148,7 @@ def sample_file(out: str | None) -> Iterator[Callable[[Mapping[str, "Tensor | li
             file = sys.stdout.buffer if printed else stack.enter_context(stack.enter_context(replacing(out)).open("wb"))
             arrow, headers = require_pyarrow(), [True]
 
-            def write(columns: Mapping[str, Any]) -> None:
+            def write(columns: Mapping[str, Any], num_classes: int | None = None) -> None:
                 table = arrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
                 arrow.csv.write_csv(table, file, arrow.csv.WriteOptions(include_header=bool(headers) and headers.pop()))
 

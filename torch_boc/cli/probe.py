@@ -56,7 +56,7 @@ def probe(
             if out is not None:
                 target = {} if block.target is None else {"target": block.target}
                 columns = {name: x for name, x in columns_of(stats).items() if not probabilities or name not in LOST}
-                write({"index": block.row_numbers, **block.notes, **target, **columns})
+                write({"index": block.row_numbers, **block.notes, **target, **columns}, data.num_classes)
             tell(f"probing {data.name}: {int(block.row_numbers[-1]) + 1:,} of {data.rows:,}")
         summary = {name: value.item() for name, value in metric.compute().items()}
     if json:

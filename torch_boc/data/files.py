@@ -42,6 +42,7 @@ CONTRACT = (
     "'logits' (in tables: columns logit_0, logit_1, ..., or 'logits' of lists), perhaps 'target', and further columns "
     "of one number a row, which are scores"
 )
+NUMBER_REMEDY = "give it as classes= (--classes on the command line)"
 NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
 # Columns that libraries add when they save a table, and predicted classes: neither are scores.
 NO_SCORES = ("", "index", "unnamed: 0", "__index_level_0__", "prediction")
@@ -87,7 +88,8 @@ class LogitReader:
         name: the name of the set in tables and messages; by default the name of the file without its ending.
         from_probabilities: whether the file holds probabilities in place of logits; see `read_logits`.
         classes: names of the classes in their order. Columns of a table may have these names, and targets may be names
-            instead of indices. If the names are whole numbers, such as 1 to 3, all targets are names.
+            instead of indices. If the names are whole numbers, such as 1 to 3, all targets are names. Or the number of
+            classes, for the columns of a predictor in a file that does not tell it.
         targets: whether the targets are used. Otherwise they are not checked, and are among the notes.
 
     Raises:
@@ -107,30 +109,34 @@ class LogitReader:
         name: str | None = None,
         *,
         from_probabilities: bool = False,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str] | int | None = None,
         targets: bool = True,
     ) -> None:
         self._path = name or "" if isinstance(source, Arrays) else os.fspath(source)
         self.from_probabilities = from_probabilities
         self.name = printable(PurePosixPath(self._path.removesuffix(".gz")).stem if name is None else name)
         with file_errors(self._path):
-            names = None if classes is None else list(classes)
-            known = {name for name in names or () if isinstance(name, str)}
-            if names is not None and (isinstance(classes, str) or len(known) < max(2, len(names))):
+            names = [] if classes is None or isinstance(classes, int) else list(classes)
+            different = {name for name in names if isinstance(name, str)}
+            if isinstance(classes, Sequence) and (isinstance(classes, str) or len(different) < max(2, len(names))):
                 raise ContentError(f"expected a list of at least two different names of classes, got {classes!r}")
-            self.classes: list[str] | None = names
+            self.classes = names or None
             self._content = source if isinstance(source, Arrays) else open_content(self._path)
             self.rows = self._content.rows
             self._choose_columns(targets)
             if self.rows == 0:
                 raise ContentError("expected at least one row of logits, got none")
-            self.num_classes = len(self._logits)
+            expected = classes if isinstance(classes, int) else len(names) or self._content.num_classes
+            self.num_classes = len(self._logits) or self._content.num_classes or expected or 0
             if self._logits and self._content.kinds[self._logits[0]] == NUMBERS:
                 first: Any = next(self._content.batches(self._logits, 1))
                 self.num_classes = first[self._logits[0]].shape[1]
-            if self._logits and self.num_classes != (len(self.classes) if self.classes else max(2, self.num_classes)):
-                wanted = f"{len(self.classes)} classes, one for each name" if self.classes else "at least 2 classes"
-                raise ContentError(f"expected logits of {wanted}, got {self.num_classes}")
+            if not (self._logits or expected):
+                raise ContentError(
+                    f"expected the number of classes in the metadata of the file, got none; {NUMBER_REMEDY}"
+                )
+            if self.num_classes < 2 or self.num_classes != (expected or self.num_classes):
+                raise ContentError(f"expected logits of {expected or 'at least 2'} classes, got {self.num_classes}")
 
     def _choose_columns(self, targets: bool) -> None:
         """Choose the columns of the classes, the target, the scores, the notes, and those that a predictor wrote."""
@@ -239,7 +245,12 @@ class LogitReader:
         with error_prefix(printable(self._path)):
             kept = None if chosen is None else found["index"]
             return ColumnSet(
-                restore_sample_stats(found), logit_set.printable_keys(columns), self.name, total, kept, notes
+                restore_sample_stats(found, num_classes=self.num_classes),
+                logit_set.printable_keys(columns),
+                self.name,
+                total,
+                kept,
+                notes,
             )
 
     def _batches(self, size: int | None, chosen: Tensor | None) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:

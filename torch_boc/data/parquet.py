@@ -13,7 +13,15 @@ from .._optional import require_pyarrow
 from .atomic import UnfinishedFile, check_parquet
 
 GROUP_ROWS = 2**16
+# The key of the number of classes in the metadata of a file without logits.
+CLASSES_KEY = "torch_boc.num_classes"
 Column = Tensor | list[str]  # a column of a table
+
+
+def stored_classes(metadata: Mapping[bytes, bytes] | None) -> int | None:
+    """The number of classes in the metadata of a Parquet file; None if it is not there."""
+    number = (metadata or {}).get(CLASSES_KEY.encode())
+    return None if number is None else int(number)
 
 
 def as_arrow(column: Any) -> Any:
@@ -31,9 +39,8 @@ def as_arrow(column: Any) -> Any:
 class ParquetFile:
     """Writes batches of columns to a temporary file, which is renamed to `path` when it is closed without an error.
 
-    Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file does not depend on how the rows
-    were cut into batches; a thread writes a group while the next is gathered. A path at which no file can be written is
-    refused at once.
+    Batches of any size become row groups of `GROUP_ROWS`, so the file does not depend on how the rows were batched. A
+    thread writes a group while the next one is collected. A path at which no file can be written is refused at once.
 
     Args:
         path: the file.
@@ -41,6 +48,7 @@ class ParquetFile:
 
     Attributes:
         path: where the file will be. It may be changed until the file is closed, to a folder of the same file system.
+        rows: how many rows have been written.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "samples.parquet"
@@ -52,78 +60,63 @@ class ParquetFile:
 
     def __init__(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
         self.path = check_parquet(path)
-        self.rows = self._written = 0
-        self._metadata = dict(metadata or {})
+        self.rows = self._grouped = 0
+        self._metadata, self._kinds = dict(metadata or {}), dict[str, Any]()
         self._writer: Any = None
         self._unfinished: UnfinishedFile | None = None
-        self._waiting: list[Any] = []  # tables, and lists of batches of one kind, which become a table together
+        self._batches: list[Mapping[str, Any]] = []
         self._rest: list[Any] = []  # the table of the rows that filled no row group
-        self._kind: object = None
         self._thread, self._writing = ThreadPoolExecutor(1, "torch_boc-parquet"), Future[None]()
         self._writing.set_result(None)
 
-    def write(self, columns: Mapping[str, Column]) -> None:
-        """Append one batch of tensors and lists of strings; the first batch sets the columns and their types."""
-        rows, kind = len(next(iter(columns.values()), ())), list[object]()
-        for name, x in columns.items():
-            plain = isinstance(x, Tensor) and x.device.type == "cpu" and len(x) == rows
-            kind.append((name, x.dtype, x.shape[1:]) if plain else None)  # type: ignore[union-attr]
-        if None in kind or kind != self._kind:
-            self.write_table(require_pyarrow().table({name: as_arrow(x) for name, x in columns.items()}))
-            self._kind = kind
-            return
-        if not (self._waiting and isinstance(self._waiting[-1], list)):
-            self._waiting.append([])
-        self._waiting[-1].append(columns)
-        self._count(rows)
+    def write(self, columns: Mapping[str, Any], num_classes: int | None = None) -> None:
+        """Append one batch of tensors, lists of strings or columns of Arrow; the first batch sets names and types.
 
-    def write_table(self, table: Any) -> None:
-        """Append a pyarrow table."""
-        table = table.replace_schema_metadata(self._metadata)
-        if self._writer is None:
-            self._unfinished = UnfinishedFile(self.path)
-            # Few real numbers come twice: a dictionary of them takes time and saves nothing.
-            coded = [x.name for x in table.schema if not require_pyarrow().types.is_floating(x.type)]
-            how = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": coded}
-            file = self._unfinished.file  # Arrow would refuse a path that is not UTF-8
-            self._writer = require_pyarrow().parquet.ParquetWriter(file, table.schema, **how)
-        if table.schema != self._writer.schema:
-            schemas = (self._writer.schema, table.schema)
-            expected, got = (str(schema.remove_metadata()).replace("\n", ", ") for schema in schemas)
-            raise ValueError(f"expected columns {expected}, got {got}")
-        self._waiting.append(table)
-        self._kind = None
-        self._count(table.num_rows)
-
-    def _count(self, rows: int) -> None:
-        """Count rows, and write those that fill whole row groups."""
-        self.rows += rows
-        if self.rows - self._written >= GROUP_ROWS:
+        Args:
+            columns: the columns by name.
+            num_classes: for the metadata, if the first batch names it.
+        """
+        columns = {name: x.detach().cpu() if isinstance(x, Tensor) else x for name, x in columns.items()}
+        kinds = {name: _kind(x) for name, x in columns.items()}
+        if self._unfinished is None:
+            require_pyarrow()
+            self._unfinished, self._kinds = UnfinishedFile(self.path), kinds
+            self._metadata |= {} if num_classes is None else {CLASSES_KEY: str(num_classes)}
+        if kinds != self._kinds:
+            name = next(name for name in {**self._kinds, **kinds} if self._kinds.get(name) != kinds.get(name))
+            expected, got = (x.get(name, "no such column") for x in (self._kinds, kinds))
+            raise ValueError(f"expected column {name!r} as in the first batch, {expected}, got {got}")
+        self._batches.append(columns)
+        self.rows += len(next(iter(columns.values()), ()))
+        if self.rows - self._grouped >= GROUP_ROWS:
             self._write_groups()
 
     def _write_groups(self, *, last: bool = False) -> None:
-        """Let the thread write the rows that fill whole row groups, or all rows that wait."""
-        waiting, self._waiting = self._waiting, []
-        self._written = self.rows if last else self.rows // GROUP_ROWS * GROUP_ROWS
+        """Let the thread write the rows that fill whole row groups, or all rows."""
+        batches, self._batches = self._batches, []
+        self._grouped = self.rows // GROUP_ROWS * GROUP_ROWS
         self._writing.result()  # one group at a time; an error of the last one is raised here
-        self._writing = self._thread.submit(self._append, self._writer, waiting, last)
+        self._writing = self._thread.submit(self._append, batches, last)
 
-    def _append(self, writer: Any, waiting: list[Any], last: bool) -> None:
+    def _append(self, batches: list[Mapping[str, Any]], last: bool) -> None:
         """The work of the thread."""
-        tables = self._rest
-        for part in waiting:
-            if isinstance(part, list):
-                columns = {name: as_arrow(torch.cat([x[name] for x in part])) for name in part[0]}
-                part = require_pyarrow().table(columns).replace_schema_metadata(self._metadata)
-            tables.append(part)
-        table = require_pyarrow().concat_tables(tables).combine_chunks()
+        arrow, tables = require_pyarrow(), self._rest
+        if batches:
+            tables = [*tables, arrow.table({name: _joined([x[name] for x in batches]) for name in self._kinds})]
+        table = arrow.concat_tables(tables).combine_chunks().replace_schema_metadata(self._metadata)
+        if self._writer is None and self._unfinished is not None:
+            # Few real numbers come twice: a dictionary of them takes time and saves nothing.
+            coded = [x.name for x in table.schema if not arrow.types.is_floating(x.type)]
+            options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": coded}
+            file = self._unfinished.file  # Arrow would refuse a path that is not UTF-8
+            self._writer = arrow.parquet.ParquetWriter(file, table.schema, **options)
         ready = table.num_rows if last else table.num_rows // GROUP_ROWS * GROUP_ROWS
-        writer.write_table(table.slice(0, ready), row_group_size=GROUP_ROWS)
+        self._writer.write_table(table.slice(0, ready), row_group_size=GROUP_ROWS)
         self._rest = [table.slice(ready)]
 
     def close(self) -> None:
         """Finish the file and give it its name."""
-        if self._writer is None or self._unfinished is None:
+        if self._unfinished is None:
             return
         try:
             self._write_groups(last=True)
@@ -134,16 +127,16 @@ class ParquetFile:
         except BaseException:
             self.discard()
             raise
-        self._writer = None
+        self._unfinished = None
 
     def discard(self) -> None:
-        """Give up: delete the temporary file. An older file at `path` stays as it is."""
-        writer, self._writer, self._waiting = self._writer, None, []
+        """Give up: delete the temporary file. An older file at `path` stays unchanged."""
+        unfinished, self._unfinished, self._batches = self._unfinished, None, []
         self._thread.shutdown()
-        if writer is not None and self._unfinished is not None:
+        if unfinished is not None:
             with suppress(Exception):  # the disk may be full
-                writer.close()
-            self._unfinished.discard()
+                self._writer.close()
+            unfinished.discard()
 
     def __enter__(self) -> "ParquetFile":
         return self
@@ -153,3 +146,18 @@ class ParquetFile:
             self.close()
         else:
             self.discard()
+
+
+def _kind(column: Any) -> Any:
+    """What must be equal in all batches."""
+    if isinstance(column, Tensor):
+        return column.dtype if column.ndim == 1 else (column.dtype, *column.shape[1:])
+    return getattr(column, "type", "text")
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], Tensor):
+        return as_arrow(torch.cat(parts))
+    if isinstance(parts[0], list):
+        return as_arrow([x for part in parts for x in part])
+    return require_pyarrow().chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .._optional import require, require_pyarrow
 from .errors import ContentError, file_errors
+from .parquet import stored_classes
 
 # The kinds of columns that are used; any other kind is a word of Arrow or torch, for messages.
 NUMBER, NUMBERS, TEXT = "one number a row", "several numbers a row", "text"
@@ -30,7 +31,10 @@ class Arrays:
     Attributes:
         kinds: the kind of each column by its name: `NUMBER`, `NUMBERS`, `TEXT`, or a word for a message.
         rows: the number of rows.
+        num_classes: the number of classes, as the metadata of a Parquet file has it; otherwise None.
     """
+
+    num_classes: int | None = None
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content, self.kinds = content, {name: _array_kind(x) for name, x in content.items()}
@@ -64,11 +68,14 @@ class ParquetSheet:
 
     def __init__(self, files: Mapping[str, Callable[[], Any]]) -> None:
         self._files, self.rows, self.kinds = files, 0, dict[str, str]()
+        self.num_classes: int | None = None
         for path, opened in files.items():
             with file_errors(path), opened() as stream, require_pyarrow().parquet.ParquetFile(stream) as file:
                 self.rows += file.metadata.num_rows
-                kinds = column_kinds(file.schema_arrow)
-                self.kinds = self.kinds or kinds
+                kinds, classes = column_kinds(file.schema_arrow), stored_classes(file.metadata.metadata)
+                self.kinds, self.num_classes = self.kinds or kinds, self.num_classes or classes
+                if classes != self.num_classes:
+                    raise ContentError(f"expected rows of {self.num_classes} classes, as in other files, got {classes}")
                 if differing := [x for x in {**self.kinds, **kinds} if kinds.get(x) != self.kinds.get(x)]:
                     expected, got = (x.get(differing[0], "none") for x in (self.kinds, kinds))
                     raise ContentError(

@@ -54,4 +54,4 @@ def summarize_rows(source: str | os.PathLike[str], *, by: str | None = None, **o
             add(total, block)
         return total
 
-    return how.result(fold)
+    return how._replace(num_classes=how.num_classes or content.num_classes).result(fold)

@@ -35,8 +35,6 @@ COLUMNS = tuple(_COLUMNS)
 TARGET_COLUMN = "target_log_probability"
 # The columns of lists that a predictor adds: the likeliest classes and their probabilities.
 LIST_COLUMNS = ("top_classes", "top_confidences")
-# How far the number of classes, as it follows from a row, may be from a whole number.
-NEARLY = 0.01
 
 
 def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tuple[str, ...]:
@@ -100,15 +98,13 @@ def columns_of(stats: SampleStats, names: Iterable[str] = COLUMNS) -> dict[str, 
     return {name: found[name] for name in names}
 
 
-def restore_sample_stats(
-    columns: Mapping[str, Tensor], *, num_classes: int | None = None, trials: int = 100
-) -> SampleStats:
+def restore_sample_stats(columns: Mapping[str, Tensor], *, num_classes: int, trials: int = 100) -> SampleStats:
     """The statistics of samples from the columns that `sample_columns` and `BoCPredictor` give, as far as these tell.
 
     Args:
         columns: tensors of one shape by name: `prediction`, `odds`, `loss`, `concentration` and `free_gap`, and if they
             are there `energy`, `logit_gap`, `target` and `target_log_probability`. Other columns are ignored.
-        num_classes: C; by default as it follows from the coins.
+        num_classes: C.
         trials: the number of coin flips of p-values that are computed from the statistics.
 
     Returns:
@@ -116,7 +112,7 @@ def restore_sample_stats(
         `logit_gap`, and with the `target` if there is one. Without `target_log_probability`, the `distance` of a target
         that is not the prediction is NaN.
 
-    >>> stats = restore_sample_stats(sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
+    >>> stats = restore_sample_stats(sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]])), num_classes=4)
     >>> stats.num_classes, round(stats.coins.odds.item(), 6)
     (4, 0.553002)
     """
@@ -125,7 +121,7 @@ def restore_sample_stats(
         raise ValueError(f"expected columns {', '.join(COINS)}, got none of the name {missing[0]!r}")
     prediction, *numbers = (columns[name] for name in COINS)
     coins = Coins(prediction.long(), *map(to_wide, numbers))
-    classes = count_classes(coins) if num_classes is None else check_classes(num_classes)
+    classes = check_classes(num_classes)
     top = to_wide(columns["energy"]) - coins.odds.log1p() if "energy" in columns else None
     margin = to_wide(columns["logit_gap"]) * (classes - 1) if "logit_gap" in columns else None
     target = columns["target"].long() if "target" in columns else None
@@ -135,22 +131,3 @@ def restore_sample_stats(
         distance = torch.where(coins.prediction == target, 0.0, below).to(coins.odds.dtype).clamp_min(0.0)
     how = {"margin": margin, "target": target, "distance": distance, "log_odds": -coins.odds.log()}
     return SampleStats(coins, classes, check_trials(trials), top, **how)
-
-
-def count_classes(coins: Coins) -> int:
-    """The number of classes that coins belong to. It reads values from the device.
-
-    The loss and the free gap add up to the largest loss that the odds R allow, R / (C - 1 + R).
-
-    >>> count_classes(bag_of_coins(torch.eye(4, dtype=torch.float64)))
-    4
-    """
-    found = 1 + coins.odds / (coins.loss + coins.free_gap) - coins.odds
-    found = found[found.isfinite()]
-    classes = float(found.median()) if len(found) else 0.0
-    if classes < 2 - NEARLY or abs(classes - round(classes)) > max(NEARLY, 1e-7 * classes):  # float32 columns
-        raise ValueError(
-            f"expected odds, loss and free_gap from which the number of classes follows, got {classes:.6g} classes "
-            f"from {len(found)} rows; give num_classes"
-        )
-    return round(classes)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..data.parquet import CLASSES_KEY
 from ..data.tables import as_tensor, numpy
 from .batches import check_id
 from .predictor import BoCPredictor
@@ -78,6 +79,12 @@ class BoCBatchPredictor:
         )
         self.columns = (*self.passed, *(() if target is None else ("target",)), *found)
         self._predictor: BoCPredictor | None = None
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Texts for the metadata of a file of the rows: the number of classes, once a batch has been predicted."""
+        number = self._predictor and self._predictor.num_classes
+        return {} if number is None else {CLASSES_KEY: str(number)}
 
     @property
     def settings(self) -> dict[str, object]:

@@ -35,7 +35,7 @@ from .batches import Batch, BatchReader, check_id
 from .device import Fitting, HostCopy, Prefetch, device_of, evaluating, has_streams, start_host_copy, to_device
 from .distributed import check_shard, find_rank, local_device
 from .indexing import SharedData, as_loader, count_samples, has_own_memory, with_indices
-from .resume import RunFolder, check_settings, checksum, exclusive_lock, metadata_of, read_settings, remove_parts
+from .resume import RunFolder, Table, check_settings, checksum, exclusive_lock, metadata_of, read_settings, remove_parts
 
 REMEDY = "remove the softmax from the model, or let the model return the logarithm"
 REPLACE = "To replace the file, leave resume=True out, or delete it"
@@ -107,6 +107,7 @@ class BoCPredictor:
     Attributes:
         columns: the names of the columns after `index`, the id and `target`.
         conformal_test: the predictor's own copy of the test, or None.
+        num_classes: the number of classes, after the first batch.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
@@ -171,6 +172,7 @@ class BoCPredictor:
         self._plain: Callable[..., tuple[Any, Tensor]] = forward
         self._forward = torch.compile(forward, mode=None if compile is True else compile) if compile else forward
         self._compiled_size: int | None = None
+        self.num_classes: int | None = None
         self._reader, self.num_workers = BatchReader(model, id), num_workers
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
             raise ValueError(f"expected prefetch as a positive integer, got {prefetch!r}")
@@ -203,9 +205,11 @@ class BoCPredictor:
         if self.shard is not None:
             data, rank = SharedData(loader, *how), find_rank(self.shard)
             blocks = data.share(data.block_size(rank.world), rank)
-            return self._tables(data.batches(blocks, self._reader), sum(map(len, blocks)), data.loader)
-        loader = as_loader(loader, *how)
-        return self._tables(with_indices(loader, self._reader), count_samples(loader), loader)
+            tables = self._tables(data.batches(blocks, self._reader), sum(map(len, blocks)), data.loader)
+        else:
+            loader = as_loader(loader, *how)
+            tables = self._tables(with_indices(loader, self._reader), count_samples(loader), loader)
+        return (columns for columns, _ in tables)
 
     def predict_batch(self, batch: Any) -> dict[str, Any]:
         """The table of one batch, without `index`, for a loop of your own. The model must be in eval mode."""
@@ -287,8 +291,8 @@ class BoCPredictor:
         with exclusive_lock(path) if os.name == "posix" else nullcontext():
             if not resume:
                 with ParquetFile(path, metadata_of(settings)) as file:
-                    for columns in self._tables(batches, samples, loader):
-                        file.write(columns)
+                    for columns, num_classes in self._tables(batches, samples, loader):
+                        file.write(columns, num_classes)
             elif path.exists():
                 check_settings(settings, read_settings(path, None, REPLACE)[0], path, REPLACE)
                 remove_parts(path)  # of a run that was killed after its last step but one
@@ -300,8 +304,8 @@ class BoCPredictor:
 
     def _tables(
         self, batches: Iterator[Batch], total: int | None, loader: Any, start: int = 0
-    ) -> Generator[dict[str, Column], None, None]:
-        """The tables of the samples after the first `start`, which are read and left out.
+    ) -> Generator[Table, None, None]:
+        """The tables of the samples after the first `start`, which are read and left out, and the number of classes.
 
         On a GPU, the next batches are copied to the device, and one is started, before a table is read. The loader is
         where the batches come from.
@@ -326,12 +330,12 @@ class BoCPredictor:
                     self._first.raise_if_found()
                     if bar is not None:
                         bar.update(len(table[self.columns[0]]))
-                    yield self._named(table)
+                    yield self._named(table), self.num_classes
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
         if not seen:
             ids: dict[str, Column] = {} if self.id is None else {self.id: []}
-            yield {"index": torch.arange(0), **ids, **self.empty()}
+            yield {"index": torch.arange(0), **ids, **self.empty()}, None
 
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
@@ -346,6 +350,7 @@ class BoCPredictor:
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; a "
                 "table has one row for each sample: put a module around the model that reduces the other axes"
             )
+        self.num_classes = logits.shape[-1]
         self._first.check(logits)
         # Outside of inference mode, so that users get ordinary tensors.
         return self._probe(logits, batch.known.get("target")) | self._more(logits)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._optional import require_pyarrow
 from ..data.atomic import check_folder, lock, write
-from ..data.parquet import Column, ParquetFile
+from ..data.parquet import Column, ParquetFile, stored_classes
 
 KEY = "torch_boc"  # of the settings in the metadata of Parquet files
 NAME = re.compile(r"part-(\d{12,})-(\d{12,})\.parquet")
@@ -33,6 +33,7 @@ DELETE = "Delete it, and predict again"
 # A part of a single file is closed after this many rows or seconds. After an interruption, the open part is lost.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
 Settings = Mapping[str, object]
+Table = tuple[dict[str, Column], int | None]  # columns, and the number of classes if it is known
 
 
 def checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -164,11 +165,11 @@ class RunFolder:
         """Whether the part of this block is there. If it is damaged, that is an error."""
         return block in self.done and bool(read_settings(self.parts / part_name(block), len(block), DELETE))
 
-    def write(self, tables: Iterator[Mapping[str, Column]], blocks: Iterable[range] | None = None) -> None:
+    def write(self, tables: Iterator[Table], blocks: Iterable[range] | None = None) -> None:
         """Write tables as parts. A part gets its name when the last of its rows is there; after an error it is deleted.
 
         Args:
-            tables: of which none goes over the end of a block.
+            tables: columns and the number of classes; no table crosses the end of a block.
             blocks: the samples of the parts of a folder. The parts of a single file follow each other.
         """
         self.parts.mkdir(parents=True, exist_ok=True)
@@ -176,8 +177,8 @@ class RunFolder:
         for block in following if blocks is None else blocks:
             with ParquetFile(self.scratch / part_name(block), metadata_of(self.settings)) as part:
                 late = time.monotonic() + (PART_SECONDS if blocks is None else math.inf)
-                for columns in tables:
-                    part.write(columns)
+                for columns, num_classes in tables:
+                    part.write(columns, num_classes)
                     if part.rows >= len(block) or time.monotonic() >= late:
                         break
                 part.path = self.parts / part_name(range(block.start, block.start + part.rows))
@@ -192,7 +193,9 @@ class RunFolder:
                 path = self.parts / part_name(part)
                 read_settings(path, len(part), self.remedy)
                 with path.open("rb") as stream:  # Arrow would refuse a path that is not UTF-8
-                    whole.write_table(require_pyarrow().parquet.read_table(stream))
+                    table = require_pyarrow().parquet.read_table(stream)
+                columns = dict(zip(table.column_names, table.columns, strict=True))
+                whole.write(columns, stored_classes(table.schema.metadata))
         remove_parts(self.path)
 
 

@@ -73,11 +73,12 @@ def stats_of(
         return column_tensor(logits, block[logits])
     names = (*COINS, "energy", "logit_gap", TARGET_COLUMN)
     columns = {name: column_tensor(name, block[name]) for name in names if name in block}
-    try:
-        labels = {} if target is None else {"target": target}
-        return restore_sample_stats(columns | labels, num_classes=num_classes, trials=trials)
-    except ValueError as error:
-        raise ValueError(f"expected a column {logits!r}, or those of a predictor: {error}") from error
+    columns |= {} if target is None else {"target": target}
+    if not {*COINS} <= {*columns}:
+        raise ValueError(f"expected a column {logits!r}, or those of a predictor, got {', '.join(block)}")
+    if num_classes is None:
+        raise ValueError("expected num_classes=, because the rows have no logits, got none")
+    return restore_sample_stats(columns, num_classes=num_classes, trials=trials)
 
 
 def _groups(block: Block, by: str | None) -> dict[Any, Block]:

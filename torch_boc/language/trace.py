@@ -78,8 +78,9 @@ class Trace:
         for name in ("labels", "rivals", "rival_log_probabilities", "rival_texts"):
             parts = [getattr(record, name) for record in self.sequences]
             columns[name] = [row for part in parts for row in (part.tolist() if isinstance(part, Tensor) else part)]
+        table = require_pyarrow().table(columns)
         with ParquetFile(path) as file:
-            file.write_table(require_pyarrow().table(columns))
+            file.write(dict(zip(table.column_names, table.columns, strict=True)))
         return file.path
 
     def html(self, quantity: str = "lost_coins", *, title: str = "") -> str:

@@ -129,7 +129,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         sampler = getattr(batch_sampler, "sampler", None)
         if type(sampler) is DistributedSampler:  # its last samples may be padding
             rows = min(rows, max(0, count_kept(sampler) - file.rows))
-        file.write({name: column[:rows] for name, column in columns.items()})
+        file.write({name: column[:rows] for name, column in columns.items()}, logits.shape[1])
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the files their names."""

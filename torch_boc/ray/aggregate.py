@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..data.parquet import stored_classes
 from ..data.tables import numpy
 from ..functional.checks import check_trials
 from ..inference.batch_predictor import Arrays
@@ -22,7 +23,6 @@ def fold(
     Each block becomes a state in the worker that has the block, which is `add(empty(), block)`. Only the states travel
     to the program, which merges them one after the other. The data set need not fit in memory.
     """
-    check_dataset(dataset)
 
     def state_of(block: Arrays) -> dict[str, Any]:
         rows = len(next(iter(block.values()), ()))
@@ -35,6 +35,13 @@ def fold(
         for state in block["state"]:
             total = merge(total, pickle.loads(zlib.decompress(state)))
     return total
+
+
+def classes_of(dataset: Any) -> int | None:
+    """The number of classes of rows that a predictor wrote, if it is known before any row is read."""
+    check_dataset(dataset)
+    schema = dataset.schema(fetch_if_missing=False)
+    return stored_classes(getattr(getattr(schema, "base_schema", None), "metadata", None))
 
 
 def summarize(
@@ -61,7 +68,7 @@ def summarize(
             out, or give them a value.
         logits: the name of the column of logits.
         target: the name of the column of targets. Without it, the keys that need targets are NaN.
-        num_classes: the number of classes, for rows without logits; by default it follows from the columns.
+        num_classes: the number of classes, for rows without logits; by default that in the metadata of the files.
         trials: the number of coin flips of the p-values.
         bins: the number of bins of the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -71,8 +78,8 @@ def summarize(
         A dict of scalar tensors in float64; with `by`, a dict of such dicts by the values of the column.
     """
     check_trials(trials)
-    how = RowSummary(by, logits, target, num_classes, trials, bins, alpha, ignore_index)
-    return how.result(partial(fold, dataset))
+    classes = num_classes or classes_of(dataset)
+    return RowSummary(by, logits, target, classes, trials, bins, alpha, ignore_index).result(partial(fold, dataset))
 
 
 def calibrate(
@@ -86,7 +93,7 @@ def calibrate(
         conformal_test: the test to calibrate, which is copied without its held-out samples; by default
             `ConformalTest("log_odds")`.
         logits: the name of the column of logits.
-        num_classes: the number of classes, for rows without logits.
+        num_classes: the number of classes, for rows without logits; by default that in the metadata of the files.
 
     Returns:
         The calibrated test.
@@ -98,9 +105,10 @@ def calibrate(
         raise TypeError(f"expected conformal_test as a torch_boc.ConformalTest, got {type(conformal_test).__name__}")
     blank = ConformalTest("log_odds") if conformal_test is None else conformal_test.clone().cpu()
     blank.reset()
+    classes = num_classes or classes_of(dataset)
 
     def add(found: ConformalTest, block: Arrays) -> ConformalTest:
-        found.update(stats_of(block, logits, num_classes))
+        found.update(stats_of(block, logits, classes))
         return found
 
     found: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))

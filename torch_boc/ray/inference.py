@@ -35,7 +35,8 @@ class TablePredictor(BoCBatchPredictor):
         block = require("ray", "data.block", purpose="work on a cluster needs").data.block
         found = super().__call__(block.BlockAccessor.for_block(table).to_numpy())
         made = {name: as_arrow(x) for name, x in found.items() if name not in self.passed}
-        return require_pyarrow().table({name: table[name] for name in self.passed} | made)
+        rows = require_pyarrow().table({name: table[name] for name in self.passed} | made)
+        return rows.replace_schema_metadata(self.metadata)
 
 
 def predict(
