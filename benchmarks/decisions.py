@@ -110,7 +110,7 @@ def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
         found = []
         for first, second in random_splits(entry):
             accept = Acceptance().calibrate(first.logits, first.target)
-            right, wrong, _ = accept.by_kind[0]
+            right, wrong, _ = accept.counts
             upto, bad = (x.flip(0).cumsum(0).flip(0) for x in (right + wrong, wrong))
             lowest = (bad <= error * upto).nonzero()[0]  # the held-out error itself
             rules = {

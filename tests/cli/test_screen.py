@@ -191,7 +191,7 @@ def test_warnings(run, files):
     code, _, err = run("screen", "test.npz", *VAL, "--alpha", "0.001", "--fdr", "0.001")
     assert (code, err.count("warning")) == (0, 2)
     assert "nothing can be flagged at alpha=0.001" in err
-    assert "at fdr=0.001 nothing is found unless" in err
+    assert "at fdr=0.001 nothing is discovered unless" in err
 
 
 def test_probabilities(run, bare):

@@ -88,11 +88,11 @@ def test_batches_of_any_size_give_the_same(values, size):
     whole, capital, seen, path = update_martingale(p, empty_martingale(), NOTHING), empty_martingale(), NOTHING, []
     for batch in p.split(size):
         found = update_martingale(batch, capital, seen)
-        capital, seen = found.capital, seen + (~batch.isnan()).sum()
+        capital, seen = found.state, seen + (~batch.isnan()).sum()
         path.append(found.evidence)
     torch.testing.assert_close(torch.cat(path), whole.evidence, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(capital.log_shares, whole.capital.log_shares, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(capital.rise, whole.capital.rise, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(capital.log_shares, whole.state.log_shares, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(capital.rise, whole.state.rise, rtol=1e-10, atol=1e-10)
 
 
 @given(p_values)
@@ -102,7 +102,7 @@ def test_nan_is_no_bet_and_does_not_count(values):
     with_nan = update_martingale(p, empty_martingale(), NOTHING)
     without = update_martingale(p[kept], empty_martingale(), NOTHING)
     torch.testing.assert_close(with_nan.evidence[kept], without.evidence, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(with_nan.capital.log_shares, without.capital.log_shares, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(with_nan.state.log_shares, without.state.log_shares, rtol=1e-10, atol=1e-10)
 
 
 def test_the_expected_capital_is_one_and_false_alarms_are_rare():
@@ -124,5 +124,5 @@ def test_a_change_is_found_soon_and_its_begin_is_told(turn, before):
     found = update_martingale(p, empty_martingale(), NOTHING)
     alarm = int((found.evidence >= math.log(100)).nonzero()[0])
     assert before <= alarm < before + 100
-    begin = int(found.capital.begin[found.capital.rise.argmax()])
+    begin = int(found.state.begin[found.state.rise.argmax()])
     assert abs(begin - before) <= 30

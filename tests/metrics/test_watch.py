@@ -227,7 +227,7 @@ def test_the_monitor_follows_the_logits_to_their_device():
         pass
     assert ours.evidence.device.type == "cpu"
     with FakeTensorMode(allow_non_fake_inputs=True):
-        for module in (ours, ours.conformal_test, ours.own):
+        for module in (ours, ours.conformal_test, ours.pool):
             for name, buffer in list(module.named_buffers(recurse=False)):
                 setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
         model = nn.Linear(3, 5, device="cuda")

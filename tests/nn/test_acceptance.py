@@ -178,14 +178,14 @@ def test_samples_that_do_not_count_and_rows_that_cannot():
 def test_it_says_what_would_do_if_nothing_can_be_accepted():
     logits, target = samples(100)
     with pytest.warns(
-        match=r"max_error=0\.01 and delta=0\.05: 100 held-out.* at least 299 .* or max_error=0\.\d+ would do"
+        match=r"max_error=0\.01 and delta=0\.05: 100 held-out.* it needs at least 299 .* or max_error=0\.\d+"
     ):
         accepted = Acceptance().calibrate(logits, target).accept(logits)
     assert not accepted.any()
     sure = torch.linspace(9, 5, 300)[:, None] * torch.eye(5)[0]
     accept = Acceptance().calibrate(sure, (torch.arange(300) % 80 == 0).long())
     with pytest.warns(
-        match=r": 300 held-out samples, 4 .*; about \d+00 held-out samples like these or max_error=0\.061"
+        match=r": 300 held-out samples, 4 .*; it needs about \d+00 held-out samples like these or max_error=0\.061"
     ):
         threshold = accept.threshold(0.02)
     assert threshold.score == math.inf
@@ -193,16 +193,16 @@ def test_it_says_what_would_do_if_nothing_can_be_accepted():
     with pytest.warns(match="in [1-5] of 5 groups, of which the largest has"):
         Acceptance("prediction").calibrate(logits, target).accept(logits)
     few = Acceptance().calibrate(logits[:50], target[:50])
-    with pytest.warns(match="sets hold all classes at coverage=0.99, which takes at least 99: 50 held-out"):
+    with pytest.warns(match="sets hold all classes at coverage=0.99, which needs at least 99 held-out samples, got 50"):
         assert few.sets(logits.index_fill(1, torch.tensor(4), -math.inf), 0.99).all()
     rare = Acceptance("prediction").calibrate(logits[target != 3], target[target != 3])
-    with pytest.warns(match="every set holds 1 of 5 classes at coverage=0.6, .* at least 2: 0 held-out"):
+    with pytest.warns(match="every set holds 1 of 5 classes at coverage=0.6, .* at least 2 held-out samples, got 0"):
         assert rare.sets(logits, 0.6, by_class=True)[:, 3].all()
 
 
 LOGITS, TARGET = samples(100)
 BAD = [
-    (lambda: Acceptance().update(LOGITS), "expected targets, which say which predictions are right, got none"),
+    (lambda: Acceptance().update(LOGITS), "expected targets, which tell the correct predictions, got none"),
     (
         lambda: Acceptance().update(sample_stats(LOGITS, extras=["log_odds"])),
         "expected statistics that was gathered with targ",

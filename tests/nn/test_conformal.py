@@ -236,10 +236,10 @@ def test_levels_outside_of_zero_and_one(wrong):
 
 def test_too_few_held_out_samples_for_a_level():
     test = calibrated(rows=98)
-    with pytest.warns(match=r"flagged at alpha=0\.01, which takes at least 99: 98 held-out samples are too few"):
+    with pytest.warns(match=r"flagged at alpha=0\.01, which needs at least 99 held-out samples, got 98"):
         assert not test.flag(new(), 0.01).any()
     assert test.flag(new(), 0.01).shape == (60,)  # said once
-    with pytest.warns(match=r"at alpha=0\.04 and delta=0\.01, which takes at least 113"):
+    with pytest.warns(match=r"at alpha=0\.04 and delta=0\.01, which needs at least 113"):
         assert test.threshold(0.04, delta=0.01).score == -math.inf
     with pytest.warns(match=r"nothing can be flagged in [1-5] of 5 groups at alpha"):
         calibrated(rows=98, groups="prediction").flag(new(), 0.02)
@@ -287,7 +287,9 @@ def test_calibration_in_inference_mode_goes_on_outside_of_it():
 def test_ties_that_leave_nothing_to_flag_are_said():
     """With a common offset of the logits, a score such as the energy has few different places."""
     test = ConformalTest("energy").calibrate(held_out(3000) + 1e5)
-    with pytest.warns(match=r"far fewer than alpha=0\.05 of the samples are flagged, because many .* resolution=16384"):
+    with pytest.warns(
+        match=r"far fewer than alpha=0\.05 of the samples are flagged, because many .*; resolution=16384"
+    ):
         test.threshold(0.05)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

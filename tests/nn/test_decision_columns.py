@@ -111,7 +111,7 @@ def test_a_level_that_is_too_low_is_said_at_once():
     few = ConformalTest().calibrate(logits(50))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match=r"nothing can be flagged at alpha=0.01, .*: 50 held"):
+        with pytest.raises(UserWarning, match=r"nothing can be flagged at alpha=0.01, .* samples, got 50"):
             BoCClassifier(linear(), conformal_test=few, alpha=0.01)
         BoCClassifier(linear(), conformal_test=few, alpha=0.05)
         BoCClassifier(linear(), conformal_test=ConformalTest(), alpha=0.01)  # its samples come later

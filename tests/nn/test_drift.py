@@ -40,7 +40,7 @@ WAYS = {"endless": {"run_length": 1000}, "mix": {"mix": True}}
 def test_batches_of_any_size_give_the_same(options, way, size, monkeypatch):
     one, other = DriftMonitor(calibrated(**options), **way), DriftMonitor(calibrated(**options), **way)
     expected = one.update(stream())
-    monkeypatch.setattr(drift, "PIECE", 64)
+    monkeypatch.setattr(drift, "CHUNK", 64)
     found = torch.cat([other.update(batch) for batch in stream().split(size)])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     states = one.state_dict()
@@ -205,7 +205,7 @@ def test_bad_input(call, message):
 
 def test_probabilities_that_no_batch_waited_for_are_refused_when_the_change_is_read():
     monitor = DriftMonitor(calibrated())
-    monitor.own._first["new"].found = torch.tensor(True)
+    monitor.pool._first["new"].found = torch.tensor(True)
     with pytest.raises(ValueError, match="got probabilities"):
         _ = monitor.change
 

@@ -38,16 +38,16 @@ STREAM = {
 }
 
 
-@pytest.mark.parametrize("name", [*STREAM, "own.counts"])
+@pytest.mark.parametrize("name", [*STREAM, "pool.counts"])
 def test_a_stream_that_does_not_add_up(name):
     torch.manual_seed(0)
     monitor = DriftMonitor(ConformalTest().calibrate(torch.randn(50, 3)))
     monitor.update(torch.randn(20, 3))
     DriftMonitor(ConformalTest()).load_state_dict(monitor.state_dict())
     state = copy.deepcopy(monitor.state_dict())
-    if name == "own.counts":
-        state["own.counts"], state["own.classes"] = (state[f"conformal_test.{x}"] // 2 for x in ("counts", "classes"))
-        state["own.classes"][0] += state["own.counts"].sum() - state["own.classes"].sum()
+    if name == "pool.counts":
+        state["pool.counts"], state["pool.classes"] = (state[f"conformal_test.{x}"] // 2 for x in ("counts", "classes"))
+        state["pool.classes"][0] += state["pool.counts"].sum() - state["pool.classes"].sum()
     else:
         state[name] = torch.full_like(state[name], STREAM[name])
     with pytest.raises(ValueError, match="counts add up, got a damaged one"):

@@ -99,7 +99,7 @@ def screening_tables(
             for data in sets:  # the numbers that rank the samples are known
                 number = data.scores[score]
                 place = score_bin(number, test.scoring.resolution)
-                p_values.append(test.p_values_at(BinnedScores(place, None, ~number.isnan())))
+                p_values.append(test.test(BinnedScores(place, None, ~number.isnan())))
             found["screening"] += _screen_rows(sets, arranged, score, p_values)
             found["thresholds"] += threshold_rows(test, score)
             if score == tested[0]:
@@ -139,7 +139,7 @@ def acceptance_rows(test: ProbedSet, arranged: HeldOutSplit) -> Iterator[tuple[A
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "nothing can be accepted")  # the report says so
             score = float(accept.threshold(error, delta=DELTA).score)
-            accepted = accept.accepted_at(BinnedScores(place, None, ~number.isnan()), error, DELTA)
+            accepted = accept.accept(BinnedScores(place, None, ~number.isnan()), error, DELTA)
         shares = []
         for mask in (accepted, ~right[accepted]):
             some = int(mask.sum())

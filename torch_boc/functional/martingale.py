@@ -1,26 +1,27 @@
-"""SampleStats against exchangeability from a stream of p-values: a test martingale, which is a gambler's capital.
+"""Betting martingales: sequential tests of exchangeability from p-values, and of an error rate from labels.
 
 If the samples of a stream are exchangeable with the held-out ones, their smoothed p-values are independent and uniform.
-A gambler who starts with 1 and bets on each p-value before it is seen, at fair odds, then reaches a capital of 1/alpha
-with a chance of at most alpha, in a stream of any length (Ville's inequality). Capital is evidence.
+Bets on each p-value before it is seen, at fair odds, turn an initial wealth of 1 into a test martingale. It ever
+reaches 1/alpha with probability at most alpha, in a stream of any length (Ville's inequality).
 
-The gambler divides the capital among strategies s, and among the samples t = 1, 2, ... at which a strategy begins. A
-share that has begun is multiplied by the betting function f_s(p) of each sample, whose integral over [0, 1] is 1:
+The wealth is divided among strategies s, and among the samples t = 1, 2, ... at which a strategy begins. A share that
+has begun is multiplied by the betting function f_s(p) of each sample, whose integral over [0, 1] is 1:
 
-    capital = 1 / log2(n + 2) + mean_s sum_{t <= n} w_t prod_{i = t..n} f_s(p_i)
+    wealth = 1 / log2(n + 2) + mean_s sum_{t <= n} w_t prod_{i = t..n} f_s(p_i)
     w_t = 1 / log2(t + 1) - 1 / log2(t + 2)
 
-The shares w_t fall so slowly that a change after many samples is still found: one that begins at t = 10,000 needs about
-14 more in the logarithm of the capital than one at the start.
+The shares w_t fall slowly, so a change after many samples is still detected: one that begins at t = 10,000 needs about
+14 more in the logarithm of the wealth than one at the start.
 
-For a stream that never ends, the gambler gets 1 for each sample instead (Shiryaev and Roberts). What the bets have made
-of it is n after n samples on average. So it first reaches a number after at least that many samples on average:
+For an endless stream, each sample brings a wealth of 1 instead (Shiryaev and Roberts). After n samples, the bets have
+made n of it on average, and so the mean number of samples until it first reaches a number is at least that number:
 
     wealth = mean_s sum_{t <= n} prod_{i = t..n} f_s(p_i)
 
-The labels of accepted predictions are audited in the same way. Against "at most a share t is wrong", the capital is the
-mean over r of the likelihood ratios of an error of r t and one of t. It needs only how many are wrong among how many,
-and bounds the error at any time: the errors at which no capital has reached 2/alpha (Waudby-Smith and Ramdas 2024).
+The labels of accepted predictions are audited in the same way. Against "at most a share t is wrong", the wealth is the
+mean over r of the likelihood ratios of an error of r t and one of t, an e-process. It needs only how many are wrong
+among how many, and bounds the error at any time: by the errors against which no wealth has reached 2/alpha
+(Waudby-Smith and Ramdas 2024).
 """
 
 import math
@@ -34,7 +35,7 @@ from ..core.dtypes import constant, to_wide
 # Exponents of the betting functions f(p) = e p^(e - 1): for p-values near 0, and, with 1 - p, for p-values near 1.
 # Those above 1 win on p-values that are moderately high, or low with 1 - p.
 EXPONENTS = (0.55, 0.7, 0.85, 1.5, 3.0, 6.0)
-# P-values nearer to 0 or 1 than this are taken for this, so that no bet is infinite. It changes the mean of a bet by
+# P-values are clamped to this distance from 0 and 1, because no bet may be infinite. It changes the mean of a bet by
 # less than 1e-18.
 NEAREST = 2.0**-60
 # The number of bins, and what a sample counts less with each later one, of the histograms that `histogram_bets` keeps.
@@ -48,10 +49,10 @@ RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class MartingaleState(NamedTuple):
-    """The state of the gambler. All are float64 (float32 on MPS), except `begin`, which is int64.
+    """The state of the bets. All are float64 (float32 on MPS), except `begin`, which is int64.
 
     Attributes:
-        log_shares: (S,), for each strategy the logarithm of the capital that has begun to bet, times S.
+        log_shares: (S,), for each strategy the logarithm of the wealth that has begun to bet, times S.
         rise: (S,), how much the logarithm of a bet has grown since `begin`.
         begin: (S,), the number of samples before the one at which betting would have brought most until now.
     """
@@ -65,14 +66,14 @@ class MartingalePath(NamedTuple):
     """What a batch of bets gives.
 
     Attributes:
-        evidence: (N,), the logarithm of the capital after each sample.
+        evidence: (N,), the logarithm of the wealth after each sample.
         begin: (N,), after each sample, the number of samples before the one at which a change probably began.
-        capital: the state after the batch.
+        state: the state after the batch.
     """
 
     evidence: Tensor
     begin: Tensor
-    capital: MartingaleState
+    state: MartingaleState
 
 
 def empty_martingale(strategies: int = 2 * len(EXPONENTS)) -> MartingaleState:
@@ -112,11 +113,11 @@ def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
     earlier = valid.expand(len(p), -1).tril(-1)
     gains, after = [], []
     for (bins, discount), start in zip(HISTOGRAMS, histograms.unbind(), strict=True):
-        place = (wide * bins).long().clamp(0, bins - 1)
-        here = to_wide((place.unsqueeze(-1) == position) & valid.unsqueeze(-1))
+        own_bin = (wide * bins).long().clamp(0, bins - 1)
+        here = to_wide((own_bin.unsqueeze(-1) == position) & valid.unsqueeze(-1))
         weight = torch.where(earlier, discount ** to_wide((before.unsqueeze(1) - number).clamp_min(0)), 0.0)
         past = weight @ here + discount ** to_wide(before).unsqueeze(-1) * start
-        share = (past.gather(-1, place.unsqueeze(-1)).squeeze(-1) + PRIOR) / (past.sum(-1) + bins * PRIOR)
+        share = (past.gather(-1, own_bin.unsqueeze(-1)).squeeze(-1) + PRIOR) / (past.sum(-1) + bins * PRIOR)
         gains.append(torch.where(valid, (bins * share).log(), 0.0))
         total = number[-1:].sum()
         weights = torch.where(valid, discount ** to_wide(total - number), 0.0)
@@ -124,14 +125,14 @@ def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(gains, -1), torch.stack(after)
 
 
-def update_martingale(p: Tensor, capital: MartingaleState, seen: Tensor, *, endless: bool = False) -> MartingalePath:
+def update_martingale(p: Tensor, state: MartingaleState, seen: Tensor, *, endless: bool = False) -> MartingalePath:
     """Bet on a batch of p-values, one after the other. The result is the same for batches of any size, up to rounding.
 
     Args:
         p: (N,), smoothed p-values in the order of the stream; no bet is placed on NaN, and it does not count.
-        capital: the state before the batch.
+        state: that before the batch.
         seen: the number of p-values before the batch, a scalar in int64.
-        endless: whether each sample brings a capital of 1, for a stream that never ends.
+        endless: whether each sample brings a wealth of 1, for an endless stream.
 
     >>> bets = update_martingale(torch.full((30,), 0.02), empty_martingale(), torch.tensor(0))
     >>> bets.evidence[[0, 9, 29]]
@@ -140,11 +141,11 @@ def update_martingale(p: Tensor, capital: MartingaleState, seen: Tensor, *, endl
     valid = ~p.isnan()
     number = seen + valid.cumsum(0)
     gain = log_bets(p.nan_to_num(0.5)).masked_fill(~valid.unsqueeze(-1), 0.0)
-    return grow_wealth(gain, valid, capital, number, endless)
+    return grow_wealth(gain, valid, state, number, endless)
 
 
-def grow_wealth(gain: Tensor, valid: Tensor, capital: MartingaleState, number: Tensor, endless: bool) -> MartingalePath:
-    """What bets bring, of which the logarithms are `gain` of shape (N, S), with 0 where a sample is not `valid`.
+def grow_wealth(gain: Tensor, valid: Tensor, state: MartingaleState, number: Tensor, endless: bool) -> MartingalePath:
+    """The path of the wealth, from the logarithms `gain` of the bets, of shape (N, S): 0 where a sample is not `valid`.
 
     `number` is the number of each sample in the stream, from 1 on.
     """
@@ -155,30 +156,30 @@ def grow_wealth(gain: Tensor, valid: Tensor, capital: MartingaleState, number: T
     # The logarithm of w_t, where the difference of the two reciprocals does not cancel.
     log_share = near.reciprocal().log1p_().log_() - logs.sum(0) - math.log(math.log(2.0))
     entry = (torch.zeros_like(log_share) if endless else log_share).masked_fill(left_out, -math.inf).unsqueeze(-1)
-    begun = torch.logcumsumexp(torch.cat([capital.log_shares.unsqueeze(0), entry - before]), 0)[1:]
+    begun = torch.logcumsumexp(torch.cat([state.log_shares.unsqueeze(0), entry - before]), 0)[1:]
     shares = total + begun
     evidence = shares.logsumexp(-1) - math.log(gain.shape[-1])
     if not endless:
         evidence = torch.logaddexp(-logs[1], evidence)
     # Before the batch and after each sample: the largest sum of gains until now, and where it begins.
     earlier = (-before).masked_fill_(left_out.unsqueeze(-1), -math.inf)
-    best, place = torch.cat([capital.rise.unsqueeze(0), earlier]).cummax(0)
-    begins = torch.cat([capital.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
+    best, index = torch.cat([state.rise.unsqueeze(0), earlier]).cummax(0)
+    begins = torch.cat([state.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
     rise = best + torch.nn.functional.pad(total, (0, 0, 1, 0))
-    begin = begins.gather(0, place)
+    begin = begins.gather(0, index)
     chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
-    after = shares[-1:].sum(0) if len(gain) else capital.log_shares
+    after = shares[-1:].sum(0) if len(gain) else state.log_shares
     return MartingalePath(evidence, chosen, MartingaleState(after, rise[-1], begin[-1]))
 
 
 def risk_evidence(labels: Tensor, wrong: Tensor, error: float, *, above: bool = True) -> Tensor:
-    """The logarithm of the capital of bets against an error of at most `error`, or of at least that if not `above`.
+    """The logarithm of the wealth of bets against an error of at most `error`, or of at least that if not `above`.
 
     Args:
         labels: the number of labelled predictions, of any shape.
         wrong: how many of them are wrong, of that shape.
-        error: the error rate that is doubted, in (0, 1).
-        above: whether the bets are on a higher error; on a lower one otherwise.
+        error: the error rate under test, in (0, 1).
+        above: whether the alternative is a higher error; a lower one otherwise.
 
     >>> risk_evidence(torch.tensor([100, 100, 200]), torch.tensor([0, 5, 10]), 0.01).exp()
     tensor([2.2224e-01, 2.5132e+01, 1.0778e+03], dtype=torch.float64)
@@ -191,7 +192,7 @@ def risk_evidence(labels: Tensor, wrong: Tensor, error: float, *, above: bool = 
 
 
 def risk_interval(labels: int, wrong: int, alpha: float) -> tuple[float, float]:
-    """The interval that contains the error at all times with a chance of at least 1 - `alpha`; it reads nothing back.
+    """The interval that contains the error at all times with probability at least 1 - `alpha`.
 
     >>> [round(end, 4) for end in risk_interval(1000, 10, 0.05)]
     [0.0032, 0.0227]
@@ -199,7 +200,7 @@ def risk_interval(labels: int, wrong: int, alpha: float) -> tuple[float, float]:
     counts, ends = (torch.tensor(labels), torch.tensor(wrong)), []
     for above in (True, False):
         low, high = 0.0, 1.0
-        for _ in range(50):  # the evidence is monotone in the error that is doubted
+        for _ in range(50):  # the evidence is monotone in the error under test
             middle = (low + high) / 2
             excluded = bool(risk_evidence(*counts, middle, above=above) >= math.log(2 / alpha))
             low, high = (middle, high) if excluded == above else (low, middle)

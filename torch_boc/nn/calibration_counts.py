@@ -23,14 +23,14 @@ from ..functional.score_bins import (
 
 
 class CheckedState(nn.Module):
-    """A module whose state says what it was made with. It refuses the state of one with other `settings`."""
+    """A module whose state has its `settings`, and which rejects states with other ones, and damaged states."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_load_state_dict_post_hook(_refuse_damaged)
 
     def _adds_up(self) -> bool:
-        """Whether the numbers of the state can belong to each other; it reads from the device."""
+        """Whether the numbers of the state are consistent; it reads from the device."""
         raise NotImplementedError
 
     @property
@@ -39,7 +39,7 @@ class CheckedState(nn.Module):
         raise NotImplementedError
 
     def get_extra_state(self) -> Tensor:
-        """The settings as bytes of JSON: a tensor, so that every file format can hold it."""
+        """The settings as bytes of JSON: a tensor, which every file format can hold."""
         return torch.tensor(list(json.dumps(self.settings).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -49,15 +49,15 @@ class CheckedState(nn.Module):
         key = f"{prefix}_extra_state"
         saved = {} if state_dict.get(key) is None else json.loads(bytes(state_dict[key].tolist()))
         if key in state_dict and saved != self.settings:
-            own, expected, got = type(self).__name__, _listed(self.settings), _listed(saved)
+            kind = type(self).__name__
             raise ValueError(
-                f"expected the state of a {own} with {expected}, got that of one with {got}; "
-                f"make the {own} with these arguments"
+                f"expected the state of a {kind} with {_listed(self.settings)}, got that of one with {_listed(saved)}; "
+                f"make the {kind} with these arguments"
             )
-        self._make_room(state_dict, prefix)
+        self._resize(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _make_room(self, state_dict: dict[str, Any], prefix: str) -> None:
+    def _resize(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Give the buffers the shapes of those that are loaded next."""
 
     def extra_repr(self) -> str:
@@ -66,7 +66,7 @@ class CheckedState(nn.Module):
 
 
 def _refuse_damaged(module: CheckedState, keys: Any) -> None:
-    """Raise if a state that was loaded cannot be that of any samples; torch itself raises if it has missing parts."""
+    """Raise if the loaded state is inconsistent; torch itself raises if it has missing parts."""
     if not keys.missing_keys and not module._adds_up():
         kind = type(module).__name__
         raise ValueError(f"expected the state of a {kind} whose counts add up, got a damaged one; make it again")
@@ -77,13 +77,13 @@ def _listed(settings: dict[str, Any]) -> str:
 
 
 class CalibrationCounts(CheckedState):
-    """What `ConformalTest` and `Acceptance` have in common: counts of held-out samples by the place of their score.
+    """What `ConformalTest` and `Acceptance` have in common: counts of held-out samples by the bin of their score.
 
     Args:
         score: a name in `torch_boc.functional.scores`, as for `ConformalTest`, which documents the other arguments too.
 
     Attributes:
-        counts: a buffer of shape (groups times `kinds`, places) in int64.
+        counts: a buffer of shape (groups times `kinds`, bins) in int64.
         classes: a buffer of shape (C,), how often each class is predicted.
         invalid: a buffer, the number of rows that are not counted because their score is not a number.
         num_classes: the number of classes, or None before the first batch.
@@ -132,7 +132,7 @@ class CalibrationCounts(CheckedState):
         return self._rows > 0
 
     def _calibrate(self, *batch: Tensor | None, **named: Tensor | None) -> Self:
-        """Take a batch of `update` in place of all earlier ones; raises if there is no row, or one is not counted."""
+        """Replace all earlier batches by this one; raises if there is no row, or one is not counted."""
         self.reset()
         self.update(*batch, **named)
         self.refuse_probabilities()
@@ -142,19 +142,20 @@ class CalibrationCounts(CheckedState):
         self.check_calibrated()
         return self
 
-    def add(self, placing: BinnedScores) -> None:
-        """Count the samples of a batch, of which `place` has said where they are."""
-        place, group, valid, prediction = placing
-        key, number = place if group is None else group * self.counts.shape[-1] + place, valid.reshape(-1).long()
+    def add(self, binned: BinnedScores) -> None:
+        """Count the samples of a batch."""
+        score_bins, group, valid, prediction = binned
+        key = score_bins if group is None else group * self.counts.shape[-1] + score_bins
+        number = valid.reshape(-1).long()
         self.counts.view(-1).scatter_add_(0, key.reshape(-1), number)
         if prediction is not None:
             self.classes.scatter_add_(0, prediction.reshape(-1), number)
 
-    def _count(self, placing: BinnedScores, counted: Tensor | None) -> None:
-        """Count a batch of held-out samples, and those that count but have no place."""
-        self.add(placing)
-        self.invalid.add_((~placing.valid if counted is None else counted & ~placing.valid).sum())
-        self._rows += placing.bin.numel()
+    def _count(self, binned: BinnedScores, counted: Tensor | None) -> None:
+        """Count a batch of held-out samples, and those that count but are invalid."""
+        self.add(binned)
+        self.invalid.add_((~binned.valid if counted is None else counted & ~binned.valid).sum())
+        self._rows += binned.bin.numel()
 
     def merge(self, other: Self) -> Self:
         """Add the held-out samples of another one with the same arguments, for example of another process."""
@@ -171,7 +172,7 @@ class CalibrationCounts(CheckedState):
     def all_reduced(self, process_group: Any = None) -> Self:
         """A copy with the held-out samples of all processes; a plain copy if torch.distributed is not in use.
 
-        All processes of the group must call it. This object stays as it is, so that no sample is counted twice. If the
+        All processes of the group must call it. This object does not change, and no sample is counted twice. If the
         numbers of classes differ, all processes raise.
         """
         whole, distributed = self.clone(), torch.distributed
@@ -179,9 +180,9 @@ class CalibrationCounts(CheckedState):
             return whole
         if self._rows == 0 and torch.cuda.is_available() and distributed.get_backend(process_group) == "nccl":
             whole.move_to(torch.device("cuda", torch.cuda.current_device()))  # without a batch it is still on the CPU
-        found: list[Any] = [None] * distributed.get_world_size(process_group)
-        distributed.all_gather_object(found, (self.num_classes, self._rows), process_group)
-        numbers = sorted({classes for classes, _ in found if classes is not None})
+        sizes: list[Any] = [None] * distributed.get_world_size(process_group)
+        distributed.all_gather_object(sizes, (self.num_classes, self._rows), process_group)
+        numbers = sorted({classes for classes, _ in sizes if classes is not None})
         if len(numbers) > 1:
             raise ValueError(f"expected the same number of classes in all processes, got {numbers}")
         if numbers:
@@ -189,7 +190,7 @@ class CalibrationCounts(CheckedState):
         with torch.inference_mode(False):  # as in `_start`
             for count in (whole.counts, whole.classes, whole.invalid):
                 distributed.all_reduce(count, group=process_group)
-        whole._rows = sum(rows for _, rows in found)
+        whole._rows = sum(rows for _, rows in sizes)
         return whole
 
     def clone(self) -> Self:
@@ -209,21 +210,23 @@ class CalibrationCounts(CheckedState):
         self.num_classes = num_classes
         self._rows, self._memory = 0, None
         self._first = {kind: ProbabilityCheck(f"first {kind} batch") for kind in ("held-out", "new")}
-        rows, places = self.scoring.num_groups(num_classes) * self.kinds, num_bins(self.scoring.resolution)
+        rows, bins = self.scoring.num_groups(num_classes) * self.kinds, num_bins(self.scoring.resolution)
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            for name, shape in {"counts": (rows, places), "classes": (num_classes or 0,), "invalid": ()}.items():
+            for name, shape in {"counts": (rows, bins), "classes": (num_classes or 0,), "invalid": ()}.items():
                 self.register_buffer(name, torch.zeros(shape, dtype=torch.int64, device=device))
 
     def bin_scores(
         self,
-        preds: Tensor | SampleStats | None,
+        preds: Tensor | SampleStats | BinnedScores | None,
         kind: str = "new",
         *,
         dim: int | None = None,
         scores: Tensor | None = None,
         group: Tensor | None = None,
     ) -> BinnedScores:
-        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones, as `checked`."""
+        """The bins of the samples of a batch; raises if they cannot be compared with the held-out ones."""
+        if isinstance(preds, BinnedScores):
+            return preds
         if (preds is None) == (scores is None):
             raise ValueError(f"expected logits or scores, got {'neither' if scores is None else 'both'}")
         given = self.scoring.name == GIVEN
@@ -233,20 +236,19 @@ class CalibrationCounts(CheckedState):
         if given != (scores is not None):
             expected, got = ("scores", "logits") if given else ("logits", "scores")
             raise ValueError(
-                f"expected {expected} for a test with {self.scoring}, got {got}; a test is given either all of its "
-                "life, and one that is given scores has no groups by logits and no temperature"
+                f"expected {expected} for a test with {self.scoring}, got {got}; use one kind for all samples, and "
+                "scores only without groups by logits and without a temperature"
             )
         if scores is None:
-            placing = bin_scores(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]
-            return join_group(placing, group, self.scoring.groups)
+            binned = bin_scores(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]
+            return join_group(binned, group, self.scoring.groups)
         if not isinstance(scores, Tensor) or not scores.is_floating_point():
             got = getattr(scores, "dtype", type(scores).__name__)
             raise TypeError(f"expected scores as a floating-point tensor, got {got}")
         self._check_bins(kind, scores.device)
-        number = detached(scores)
-        number = -number if self.scoring.score.startswith("-") else number
-        placing = BinnedScores(score_bin(number, self.scoring.resolution), None, ~number.isnan())
-        return join_group(placing, group, self.scoring.groups)
+        scores = -detached(scores) if self.scoring.score.startswith("-") else detached(scores)
+        binned = BinnedScores(score_bin(scores, self.scoring.resolution), None, ~scores.isnan())
+        return join_group(binned, group, self.scoring.groups)
 
     def checked(
         self, preds: Tensor | SampleStats, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
@@ -257,7 +259,7 @@ class CalibrationCounts(CheckedState):
             preds: logits, or their statistics.
             kind: "new", or "held-out" for samples to be added. The first batch of each is searched for probabilities.
             dim: the class axis of the logits, if it is not that of the test.
-            target: the targets, whose shape can say where the class axis is.
+            target: the targets, whose shape can tell the class axis.
         """
         if isinstance(preds, SampleStats):
             device, classes = preds.coins.odds.device, preds.num_classes
@@ -302,10 +304,10 @@ class CalibrationCounts(CheckedState):
         elif classes != self.num_classes:
             raise ValueError(
                 f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
-                "`dim` says where the classes are, and `reset` starts again"
+                "give `dim`, the class axis, or `reset` to start again"
             )
 
-    def _cached(self, what: object, compute: Callable[[], Any]) -> Any:
+    def _cached(self, key: object, compute: Callable[[], Any]) -> Any:
         """What `compute` returns. It is computed again after the counts have changed, and in compiled code."""
         counts = self.counts
         if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
@@ -313,10 +315,10 @@ class CalibrationCounts(CheckedState):
         # The tensor itself is compared: a new tensor may have the id of an earlier one.
         if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
             self._memory = counts, counts._version, {}
-        known = self._memory[2]
-        if what not in known:
-            known[what] = compute()
-        return known[what]
+        computed = self._memory[2]
+        if key not in computed:
+            computed[key] = compute()
+        return computed[key]
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold."""
@@ -328,7 +330,7 @@ class CalibrationCounts(CheckedState):
         return self.scoring._asdict()
 
     def _adds_up(self) -> bool:
-        """Whether no count is negative, and each sample has a place and, unless its score was given, a class."""
+        """Whether no count is negative, and each sample has a bin and, unless its score was given, a class."""
         if type(self.counts) is not Tensor:  # a fake tensor has no values
             return True
         groups, classes = self.samples, self.classes
@@ -343,7 +345,7 @@ class CalibrationCounts(CheckedState):
         """Set the number of rows from the buffers that were loaded."""
         self._rows = int(self.counts.sum()) + int(self.invalid)
 
-    def _make_room(self, state_dict: dict[str, Any], prefix: str) -> None:
+    def _resize(self, state_dict: dict[str, Any], prefix: str) -> None:
         if self._given_classes is None:
             self.reset()
         if classes := len(state_dict.get(f"{prefix}classes", ())):

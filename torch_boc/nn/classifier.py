@@ -1,4 +1,4 @@
-"""Modules that put the probe after a classifier, or around one, and what they return."""
+"""Modules that put the probe after a classifier, or around one, and their outputs."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ class ProbeOutput(NamedTuple):
         dominance: the mean chance that the top class beats a rival.
         gap: the coherence gap, dominance - confidence.
         forced_gap: the part of the gap that the confidence alone forces.
-        free_gap: the part that the geometry of the logits adds. This is the part that tells more than the confidence.
+        free_gap: the part that the geometry of the logits adds.
         concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
         p_value: the p-value of the expected wins, float64.
         log_p_value: the logarithm of the p-value, float64; higher = more in-distribution.
@@ -49,14 +49,14 @@ class ProbeOutput(NamedTuple):
 
 @dataclass
 class BoCOutput:
-    """What a wrapped classifier returns: three attributes, and by name all columns of the probe.
+    """The output of a wrapped classifier: three attributes, and by name all columns of the probe.
 
-    `logits, probe, output = result` and `result[0]` go by the attributes; `result["gap"]`, `result.keys()` and
-    `dict(result)` by the names of the logits and the columns.
+    `logits, probe, output = result` and `result[0]` use the attributes; `result["gap"]`, `result.keys()` and
+    `dict(result)` the names of the logits and the columns.
 
     Attributes:
         logits: the classifier's logits, as found in its output.
-        probe: what the probe says of them. It is a dict if columns are chosen, or if a test or an acceptance says more.
+        probe: the columns of the probe. It is a dict if columns are chosen, or if a test or an acceptance adds some.
         output: the classifier's own output, unchanged.
     """
 
@@ -67,10 +67,10 @@ class BoCOutput:
     def __getattr__(self, name: str) -> Any:
         """Short names for the fields of the probe: `result.gap` is `result.probe.gap`."""
         probe = self.__dict__.get("probe", ())
-        known = probe._asdict() if isinstance(probe, ProbeOutput) else dict(probe)
-        if name in known:
-            return known[name]
-        names = [field.name for field in fields(self)] + list(known or ProbeOutput._fields)
+        columns = probe._asdict() if isinstance(probe, ProbeOutput) else dict(probe)
+        if name in columns:
+            return columns[name]
+        names = [field.name for field in fields(self)] + list(columns or ProbeOutput._fields)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {', '.join(names)}")
 
     def keys(self) -> list[str]:
@@ -103,9 +103,9 @@ class BoCProbe(nn.Module):
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         columns: which columns of `torch_boc.functional.sample_columns` to return, as a dict in this order, instead of a
             `ProbeOutput`. Other columns are not computed.
-        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
-        validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
-            it comes at the second call, which waits once for the device. Compiled and exported modules do not look.
+        binary: whether logits of shape (N,) or (N, 1) are the single logits z of a binary classifier, read as (0, z).
+        validate_args: whether to reject probabilities in the first batch: at once on a CPU, elsewhere at the second
+            call, which waits once for the device. Compiled and exported modules do not check.
 
     >>> BoCProbe()(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).free_gap
     tensor([0.0105])
@@ -130,11 +130,11 @@ class BoCProbe(nn.Module):
     def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
         """Probe logits; the result has their shape without the class axis."""
         rows = as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim)
-        found, _ = self._probe(rows)
-        return ProbeOutput(**found) if self.columns is None else found
+        columns, _ = self._probe(rows)
+        return ProbeOutput(**columns) if self.columns is None else columns
 
     def _probe(self, rows: Tensor, more: Sequence[str] | None = None) -> tuple[dict[str, Tensor], SampleStats]:
-        """The columns, and the statistics that they are made of: in float64 if a test needs `more` extras of it."""
+        """The columns, and the statistics that they are computed from: in float64 if a test needs `more` extras."""
         if self.validate_args:
             self._first.check(rows, waits=True)
         names, keep_dtype = self.columns or ProbeOutput._fields, more is None
@@ -149,7 +149,7 @@ class BoCProbe(nn.Module):
 
 
 def narrowed(stats: SampleStats, dtype: torch.dtype) -> SampleStats:
-    """SampleStats in the dtype of the sums, as `sample_stats` gives it with `keep_dtype`."""
+    """Statistics in the dtype of the sums, as `sample_stats` returns them with `keep_dtype`."""
     prediction, *numbers = stats.coins[:5]
     coins = Coins(prediction, *(x.to(dtype) for x in numbers))
     if stats.num_classes == 2:  # the gap of two classes is 0 to the last bit
@@ -161,13 +161,12 @@ def narrowed(stats: SampleStats, dtype: torch.dtype) -> SampleStats:
 class BoCClassifier(nn.Module):
     """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
 
-    `load_state_dict` takes a checkpoint of the classifier, or one of the model alone, also inside another module.
+    `load_state_dict` loads a checkpoint of the classifier, or one of the model, even inside another module.
 
-    With a `conformal_test`, the result has `p_in_distribution` and `review` as well, which is True where a person
-    should look: where the p-value of `ConformalTest` is at most `alpha`, or is NaN, as for rows with NaN or +inf.
-    `probe` is then a dict of columns, which begins with those of `ProbeOutput`. The test is a part of the module, and
-    is saved, moved and exported with it. It may be calibrated later, for example by `load_state_dict`, but before the
-    first call.
+    With a `conformal_test`, the result has `p_in_distribution` and `review` as well: samples to review have a p-value
+    of at most `alpha`, or NaN, as for rows with NaN or +inf. `probe` is then a dict of columns, which begins with those
+    of `ProbeOutput`. The test is a part of the module, and is saved, moved and exported with it. It may be calibrated
+    later, for example by `load_state_dict`, but before the first call.
 
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
     `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, and
@@ -183,9 +182,9 @@ class BoCClassifier(nn.Module):
         binary: as for `BoCProbe`; `result.logits` stay single.
         columns: as for `BoCProbe`; with a test, its columns can be chosen too.
         conformal_test: a `ConformalTest`, calibrated with held-out samples of this model.
-        alpha: the largest share of in-distribution samples that `review` may expect to flag.
+        alpha: the false-positive rate of `review`.
         acceptance: an `Acceptance`, calibrated with held-out samples of this model. `probe` is then a dict of columns,
-            with `accepted`: whether the prediction may go out unseen.
+            with `accepted`: whether the prediction is accepted.
         max_error: the largest error rate among the accepted predictions, with probability 95 % over the draw of the
             held-out set.
         validate_args: as for `BoCProbe`.
@@ -225,40 +224,38 @@ class BoCClassifier(nn.Module):
         self.conformal_test, self.alpha = conformal_test, alpha
         self.acceptance, self.max_error = acceptance, max_error
         self.columns = None if columns is None else check_decision_columns(columns, conformal_test, acceptance)
-        own = None if self.columns is None else [x for x in self.columns if x not in DECISION_COLUMNS]
-        self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
+        probed = None if self.columns is None else [x for x in self.columns if x not in DECISION_COLUMNS]
+        self.probe = None if probed == [] else BoCProbe(trials, dim=-1, columns=probed, validate_args=validate_args)
         if self.probe is not None:
             self.probe._first.binary = binary  # the logits come as pairs
         self.register_load_state_dict_pre_hook(_add_prefix)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
-        """The model's output, its logits, and what the probe and the test say of them."""
+        """The model's output, its logits, and the columns of the probe, the test and the acceptance."""
         output, logits = call_model(self.model, self.logits, args, kwargs)
         if self.logits is None:  # transformers names the kind of the head when it sees the first labels
             check_head(self.model, binary=self.binary)
         rows = as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim)
-        if self.conformal_test is not None:  # one that was calibrated later says here that a level is too low
-            self.conformal_test.check_level(self.alpha)
         parts = self.conformal_test, self.alpha, self.acceptance, self.max_error
-        found: Any = {}
+        columns: Any = {}
         if self.conformal_test is None and self.acceptance is None:
-            found = {} if self.probe is None else self.probe(rows)
+            columns = {} if self.probe is None else self.probe(rows)
         else:
             direct = [x.scoring.name for x in parts[::2] if x is not None and x.scoring.temperature == 1.0]
             stats = None
             if self.probe is not None:
-                found, stats = self.probe._probe(rows, required_extras(direct))
-            found = {**found, **decision_columns(parts, rows, None if rows.requires_grad else stats)}
+                columns, stats = self.probe._probe(rows, required_extras(direct))
+            columns = {**columns, **decision_columns(parts, rows, None if rows.requires_grad else stats)}
         if self.columns is not None:
-            found = {name: found[name] for name in self.columns}
-        return BoCOutput(logits, found, output)
+            columns = {name: columns[name] for name in self.columns}
+        return BoCOutput(logits, columns, output)
 
 
 def _add_prefix(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Load a state of the model alone as a part of the classifier, whose test and acceptance stay as they are."""
+    """Load a state of the model as a part of the classifier, whose test and acceptance do not change."""
     part, names = f"{prefix}model.", module.model.state_dict().keys()
-    alone, whole = ({start + name for name in names} & state_dict.keys() for start in (prefix, part))
-    if len(alone) > len(whole):
-        moved = {part + key.removeprefix(prefix): state_dict.pop(key) for key in alone}
+    of_model, whole = ({start + name for name in names} & state_dict.keys() for start in (prefix, part))
+    if len(of_model) > len(whole):
+        moved = {part + key.removeprefix(prefix): state_dict.pop(key) for key in of_model}
         rest = {key: x for key, x in module.state_dict(prefix=prefix).items() if not key.startswith(part)}
         state_dict |= rest | moved

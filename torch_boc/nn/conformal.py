@@ -1,4 +1,4 @@
-"""A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
+"""Conformal OOD test: valid p-values, flags and thresholds from held-out in-distribution samples."""
 
 import math
 import warnings
@@ -27,43 +27,43 @@ ENOUGH = 10
 
 
 class ConformalTest(CalibrationCounts):
-    """Tests whether samples come from the distribution of held-out samples: valid p-values, whatever the classifier is.
+    """Detects OOD samples at a guaranteed false-positive rate, by conformal p-values.
 
     The p-value of a sample is the rank of its score among the scores of held-out in-distribution samples. If the sample
-    comes from the same distribution, its p-value is at most `alpha` with a chance of at most `alpha`. A small p-value
-    means that the sample scores lower than almost all held-out samples. Valid does not mean powerful: how many
-    unfamiliar samples are found depends on the score. With n held-out samples, no p-value is below 1 / (n + 1).
+    is exchangeable with them, its p-value is at most `alpha` with probability at most `alpha`, whatever the classifier.
+    A small p-value means that the sample scores lower than almost all held-out samples. Valid does not mean powerful:
+    the detection rate depends on the score and the model. With n held-out samples, no p-value is below 1 / (n + 1).
 
-    Calibrate it with samples that the classifier was not trained on: with `calibrate(logits)`, or with `update(batch)`
-    for each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 768 KiB, or 48
-    KiB for each group of `groups="prediction"` and `num_groups`. It is saved, moved and exported with the module.
-    `merge` adds the counts of another test, and `gathered` those of all processes. Do not put a test that is being
-    calibrated into a module that DistributedDataParallel wraps, because that overwrites the buffers of all processes
-    with those of the first.
+    Calibrate it with samples that the classifier was not trained on: by `calibrate(logits)`, or by `update(batch)` for
+    each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 768 KiB, or 48 KiB
+    for each group of `groups="prediction"` and `num_groups`. It is saved, moved and exported with the module. `merge`
+    adds the counts of another test, and `all_reduced` those of all processes. Do not put a test that is being
+    calibrated into a module that DistributedDataParallel wraps: it overwrites the buffers of all processes with those
+    of the first.
 
     Args:
         score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values; with "-" before the
-            name, those with high scores do. The default, GEN, finds unfamiliar samples best. To find wrong predictions
-            of familiar samples, take "log_odds", or `Acceptance`. If the first held-out samples are given by
-            `scores=`, numbers of any detector, the score is "given", and all methods take `scores=` in place of logits.
+            name, those with high scores do. The default, GEN, detects OOD samples best. To detect wrong predictions of
+            in-distribution samples, use "log_odds" or `Acceptance`. If the first held-out samples are given by
+            `scores=`, numbers of any detector, the score is "given", and all methods take `scores=` instead of logits.
         temperature: the logits are divided by this number before they are scored; `score="dominance"` with a
             temperature of 4 is the tempered coins.
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
             "prediction", the predicted class, or "confidence", about the same confidence. The test is then valid within
             each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.
-        num_groups: in place of `groups`, the number of groups of your own, such as sites, languages or cameras. All
+        num_groups: instead of `groups`, the number of groups of your own, such as sites, languages or cameras. All
             methods then take `group=`, an integer from 0 on for each sample. Fix the groups before you see the samples.
             A sample of another group has no p-value and is flagged.
         num_classes: the number of classes, checked against the logits; by default that of the first batch.
-        resolution: the number of places between a number and its double, a power of two. Scores in one place are ties:
-            1024 places, the default, separate scores that differ by more than 1/1024 of their value. The default for
+        resolution: the number of bins between a number and its double, a power of two. Scores in one bin are ties: the
+            default of 1024 separates scores that differ by more than 1/1024 of their value. The default for
             `groups="prediction"` and `num_groups` is 64. `flag` and `threshold` warn if ties leave little to flag.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
-        validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
-            it comes from `calibrate`, `threshold` or `flag`, so that `update` and `test` never wait for the device.
+        validate_args: whether to reject probabilities in the first batch: at once on a CPU, elsewhere in `calibrate`,
+            `threshold` or `flag`, because `update` and `test` never wait for the device.
 
     Attributes:
-        counts: a buffer of shape (groups, places) in int64.
+        counts: a buffer of shape (groups, bins) in int64.
         invalid: a buffer, the number of rows with NaN or +inf, which are not counted.
         num_classes: the number of classes, or None before the first batch.
 
@@ -81,7 +81,7 @@ class ConformalTest(CalibrationCounts):
     def calibrate(
         self, logits: Tensor | None = None, *, scores: Tensor | None = None, group: Tensor | None = None
     ) -> Self:
-        """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the test.
+        """Replace all earlier held-out samples by these, logits of shape (N, C), and return the test.
 
         With `scores`, the samples are given by numbers of any shape that are higher for in-distribution samples.
         `group` is the group of each sample, for a test with `num_groups`.
@@ -104,19 +104,19 @@ class ConformalTest(CalibrationCounts):
 
         Args:
             preds: logits of shape (N, C), or their statistics.
-            counted: booleans, which samples count; by default all, or those that the statistics counts.
+            counted: booleans, which samples count; by default all, or those that the statistics count.
             dim: the class axis of the logits, if it is not that of the test.
-            scores: in place of logits, the scores of any detector, of any shape; higher = more in-distribution.
+            scores: instead of logits, the scores of any detector, of any shape; higher = more in-distribution.
             group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
                 axis. Rows of other groups are counted in `invalid`.
         """
-        placing = self.bin_scores(preds, "held-out", dim=dim, scores=scores, group=group)
+        binned = self.bin_scores(preds, "held-out", dim=dim, scores=scores, group=group)
         if counted is None:
             counted = preds.counted if isinstance(preds, SampleStats) else None
         else:
-            counted = counted.reshape(placing.valid.shape)
-            placing = placing._replace(valid=placing.valid & counted)
-        self._count(placing, counted)
+            counted = counted.reshape(binned.valid.shape)
+            binned = binned._replace(valid=binned.valid & counted)
+        self._count(binned, counted)
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
@@ -124,7 +124,7 @@ class ConformalTest(CalibrationCounts):
 
     def test(
         self,
-        logits: Tensor | None = None,
+        logits: Tensor | SampleStats | BinnedScores | None = None,
         *,
         scores: Tensor | None = None,
         group: Tensor | None = None,
@@ -135,41 +135,46 @@ class ConformalTest(CalibrationCounts):
 
         Args:
             logits: the samples to test.
-            scores: in place of logits, their scores, if the held-out samples were given by scores.
+            scores: instead of logits, their scores, if the held-out samples were given by scores.
             group: the group of each sample, for a test with `num_groups`.
             smoothed: by default, ties count against a small p-value, and the same sample always has the same p-value.
-                Smoothed p-values break ties by chance and are uniform for in-distribution samples.
-            generator: where the chance of smoothed p-values comes from; by default torch's own generator.
+                Smoothed p-values break ties at random and are uniform for in-distribution samples.
+            generator: the random numbers of smoothed p-values; by default torch's own generator.
 
         Returns:
             float64 (float32 on MPS); NaN for rows with NaN or +inf, or of an unknown group.
         """
-        placing = self.bin_scores(logits, scores=scores, group=group)
-        return self.p_values_at(placing, smoothed=smoothed, generator=generator)
+        score_bins, group, valid, _ = self.bin_scores(logits, scores=scores, group=group)
+        if smoothed:
+            ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), score_bins, group)
+            uniform = to_wide(torch.rand(score_bins.shape, generator=generator, device=score_bins.device))
+            p = rank_p_values(ranks, uniform)
+        else:
+            key = score_bins if group is None else group * self.counts.shape[-1] + score_bins
+            table = self._cached("table", lambda: bin_p_values(self.counts))
+            p = table.reshape(-1).index_select(0, key.reshape(-1)).reshape(score_bins.shape)
+        return p.masked_fill(~valid, torch.nan)
 
     def flag(
         self,
-        logits: Tensor | None = None,
+        logits: Tensor | SampleStats | BinnedScores | None = None,
         alpha: float = 0.05,
         *,
         delta: float | None = None,
         scores: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor:
-        """Which samples a person should look at: those with a p-value of at most `alpha`, and those without one.
+        """Which samples to review: those with a p-value of at most `alpha`, and those without one.
 
-        The expected share of flagged in-distribution samples is at most `alpha`. With `delta=0.01`, the share
-        itself is at most `alpha` for 99 of 100 sets of held-out samples. With groups, this holds for each
-        group by itself, not for all at once. The first call after a calibration reads the number of held-out samples
-        from the device; later calls read nothing.
+        The expected share of flagged in-distribution samples is at most `alpha`. With `delta=0.01`, the share itself is
+        at most `alpha` with probability at least 99 % over the draw of the held-out set. With groups, this holds within
+        each group, not for all at once. The first call after a calibration reads the number of held-out samples from
+        the device; later calls read nothing.
         """
-        placing, (level, _) = (
-            self.bin_scores(logits, scores=scores, group=group),
-            self._level(check_share("alpha", alpha), delta),
-        )
+        binned, (level, _) = self.bin_scores(logits, scores=scores, group=group), self._level(alpha, delta)
         if isinstance(level, Tensor):
-            level = level[0] if placing.group is None else level[placing.group]
-        return ~(self.p_values_at(placing) > level)
+            level = level[0 if binned.group is None else binned.group]
+        return ~(self.test(binned) > level)
 
     def discoveries(
         self,
@@ -179,72 +184,47 @@ class ConformalTest(CalibrationCounts):
         scores: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor:
-        """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
+        """Which samples of this batch are OOD, at a false discovery rate of at most `fdr`.
 
-        This is the procedure of Benjamini and Hochberg on the conservative p-values of the whole batch. To find k among
-        m samples, their p-values must be at most fdr k / m, so that it finds nothing where the held-out samples are
-        few. Rows with NaN or +inf are found, too, and do not count among the m.
+        This is the procedure of Benjamini and Hochberg on the conservative p-values of the whole batch. To discover k
+        among m samples, their p-values must be at most fdr k / m, which needs many held-out samples. Rows with NaN or
+        +inf are discovered, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        placing = self.bin_scores(logits, scores=scores, group=group)
+        binned = self.bin_scores(logits, scores=scores, group=group)
         if not torch.compiler.is_compiling():
             self._cached(("fdr", fdr), lambda: self._check_rate(fdr))
-        groups, places = self.counts.shape
-        tested = count_bins(placing.bin, placing.valid, places, placing.group, groups)
+        groups, bins = self.counts.shape
+        tested = count_bins(binned.bin, binned.valid, bins, binned.group, groups)
         level = discovery_level(bin_p_values(self.counts), tested, fdr)
-        return ~(self.p_values_at(placing) > level)
+        return ~(self.test(binned) > level)
 
     def threshold(self, alpha: float = 0.05, *, delta: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
 
-        If the score has "-" before its name, it is minus the score.
-
-        `rate_quantile` of the result tells how large the share of flagged in-distribution samples can be.
+        If the score has "-" before its name, it is minus the score. `rate_quantile` of the result tells how large the
+        share of flagged in-distribution samples can be.
         """
-        check_share("alpha", alpha)
-        self.refuse_probabilities()
         self.check_calibrated()
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
         _, ranks = self._level(alpha, delta)
-        place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
-        number = bin_edges(self.scoring.resolution)[place]
+        lowest = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the bin of the k-th lowest score
+        score = bin_edges(self.scoring.resolution)[lowest]
         if self.scoring.name in scores:
             sign = -1 if self.scoring.score.startswith("-") else 1
-            number = sign * scores[self.scoring.name].value(sign * number)
-        score = torch.where(ranks > 0, number, -torch.inf)
-        one = slice(None) if self.scoring.groups else 0
-        return Threshold(score[one], ranks[one], self.samples.cpu()[one])
-
-    def p_values_at(
-        self, placing: BinnedScores, *, smoothed: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """The p-values of samples of which `place` has said where they are."""
-        place, group, valid, _ = placing
-        if smoothed:
-            ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
-            p = rank_p_values(ranks, to_wide(torch.rand(place.shape, generator=generator, device=place.device)))
-        else:
-            key = place if group is None else group * self.counts.shape[-1] + place
-            table = self._cached("table", lambda: bin_p_values(self.counts))
-            p = table.reshape(-1).index_select(0, key.reshape(-1)).reshape(place.shape)
-        return p.masked_fill(~valid, torch.nan)
-
-    def check_level(self, alpha: float) -> None:
-        """Raise if samples cannot be tested at this level; warn if it is too low to flag any sample.
-
-        It reads the number of held-out samples from the device.
-        """
-        check_share("alpha", alpha)
-        self.check_calibrated()
-        self._level(alpha, None)
+            score = sign * scores[self.scoring.name].value(sign * score)
+        score = torch.where(ranks > 0, score, -torch.inf)
+        which = slice(None) if self.scoring.groups else 0
+        return Threshold(score[which], ranks[which], self.samples.cpu()[which])
 
     def _level(self, alpha: float, delta: float | None) -> tuple[Tensor | float, Tensor]:
-        """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group; and the ranks."""
+        """The largest p-value that is flagged: `alpha`, or with `delta` a number for each group; and the ranks."""
+        check_share("alpha", alpha)
         if torch.compiler.is_compiling() and delta is None:
             return alpha, self.counts
-        found: tuple[Tensor | float, Tensor] = self._cached((alpha, delta), lambda: self._new_level(alpha, delta))
-        return found
+        level: tuple[Tensor | float, Tensor] = self._cached((alpha, delta), lambda: self._new_level(alpha, delta))
+        return level
 
     def _new_level(self, alpha: float, delta: float | None) -> tuple[Tensor | float, Tensor]:
         """The level, with a warning if it is below the smallest p-value, or if ties leave little to flag."""
@@ -262,31 +242,30 @@ class ConformalTest(CalibrationCounts):
             if delta is not None:
                 needed = max(needed, math.ceil(math.log(delta) / math.log1p(-alpha)))
                 level += f" and delta={delta:.4g}"
-            which = f"{few[0]}" if len(few) == 1 else f"{few.amin()} to {few.amax()}"
+            got = f"{few[0]}" if len(few) == 1 else f"{few.amin()} to {few.amax()}"
             where = f" in {len(few)} of {len(ranks) - first} groups" if self.scoring.groups else ""
             warnings.warn(
-                f"nothing can be flagged{where} at {level}, which takes at least {needed}: "
-                f"{which} held-out samples are too few",
+                f"nothing can be flagged{where} at {level}, which needs at least {needed} held-out samples, got {got}",
                 stacklevel=6,
             )
         upto = self.counts.cumsum(-1).cpu()
         below = torch.where(upto < ranks.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
         if tied := int(((below + 1) * 2 < ranks).logical_and(ranks >= ENOUGH).sum()):
             where = f" in {tied} of {len(ranks)} groups" if self.scoring.groups else ""
-            finer = f"more places with resolution={min(16 * self.scoring.resolution, FINEST)} may tell them apart"
+            finer = min(16 * self.scoring.resolution, FINEST)
             warnings.warn(
                 f"far fewer than alpha={alpha} of the samples are flagged{where}, because many held-out scores are "
-                f"tied at the threshold; {finer}",
+                f"tied at the threshold; resolution={finer} may tell them apart",
                 stacklevel=6,
             )
         return alpha if delta is None else ranks.to(self.counts.device) / to_wide(self.samples + 1), ranks
 
     def _check_rate(self, fdr: float) -> None:
-        """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""
+        """Warn if held-out samples are so few that nothing is discovered unless a tenth of a batch is."""
         if type(self.counts) is Tensor and (share := 1 / (fdr * (int(self.samples.sum()) + 1))) > 0.1:
             enough = math.ceil(10 / fdr) - 1
             warnings.warn(
-                f"at fdr={fdr} nothing is found unless {min(share, 1.0):.0%} of a batch are, because the p-values of "
-                f"so few held-out samples are not small enough; take {enough} or more",
+                f"at fdr={fdr} nothing is discovered unless {min(share, 1.0):.0%} of a batch is, because so few "
+                f"held-out samples give no smaller p-values; use {enough} or more",
                 stacklevel=5,
             )

@@ -1,4 +1,4 @@
-"""A conformal test and acceptance beside the probe: which columns they add, and their values."""
+"""The columns that a conformal test and an acceptance add to those of the probe."""
 
 import copy
 from collections.abc import Iterable
@@ -13,13 +13,11 @@ from ..functional.table_columns import COLUMNS, TARGET_COLUMN, check_columns, co
 from .acceptance import Acceptance
 from .conformal import ConformalTest
 
-# The columns that a test adds: the p-value, and whether a person should look at the sample; and what acceptance adds:
-# whether the prediction may go out unseen. Each column with the part that gives it, as messages call it.
+# A test adds the p-value and whether to review the sample; an acceptance adds whether the prediction is accepted. Each
+# column with its source, as messages call it.
 TEST, ACCEPT = "a test", "an acceptance"
 DECISION_COLUMNS = {"p_in_distribution": TEST, "review": TEST, "accepted": ACCEPT}
-
-
-# In rows these stay in float64: the odds of a sure prediction can be below what float32 holds.
+# In rows these stay in float64: the odds of a confident prediction can be below what float32 holds.
 WIDE = ("odds", "loss")
 # A test and the level of `review`, an acceptance and the largest error rate among the accepted predictions.
 Parts = tuple[ConformalTest | None, float, Acceptance | None, float]
@@ -40,7 +38,7 @@ def check_levels(
         if given is not None and isinstance(given.scoring.groups, int):
             raise ValueError(f"expected {name} without num_groups, because batches do not tell the groups; call it")
     if conformal_test is not None and conformal_test.calibrated:
-        conformal_test.check_level(alpha)
+        conformal_test.threshold(alpha)
     if acceptance is not None and acceptance.calibrated:
         acceptance.threshold(max_error)
 
@@ -51,40 +49,39 @@ def check_decision_columns(
     """Return the names of the columns of the probe, the test and the acceptance; or raise. None means all of them."""
     names = check_columns(columns, DECISION_COLUMNS)
     parts = ((TEST, conformal_test, "conformal_test=, a ConformalTest"), (ACCEPT, acceptance, "acceptance="))
-    for what, part, remedy in parts:
-        own = [name for name in DECISION_COLUMNS if DECISION_COLUMNS[name] == what]
-        asked = [name for name in names if name in own]
+    for source, part, remedy in parts:
+        added = [name for name in DECISION_COLUMNS if DECISION_COLUMNS[name] == source]
+        chosen = [name for name in names if name in added]
         if part is None and columns is None:
-            names = tuple(name for name in names if name not in own)
-        elif part is None and asked:
-            raise ValueError(f"expected {what} for the column {asked[0]!r}, got none; give {remedy}")
-        elif part is not None and not asked:
-            raise ValueError(
-                f"expected {' or '.join(map(repr, own))} among the columns, because {what} is given, got {list(names)}"
-            )
+            names = tuple(name for name in names if name not in added)
+        elif part is None and chosen:
+            raise ValueError(f"expected {source} for the column {chosen[0]!r}, got none; give {remedy}")
+        elif part is not None and not chosen:
+            some = " or ".join(map(repr, added))
+            raise ValueError(f"expected {some} among the columns, because {source} is given, got {list(names)}")
     return names
 
 
 def decision_columns(parts: Parts, logits: Tensor, stats: SampleStats | None = None) -> dict[str, Tensor]:
     """The columns of the test and the acceptance, from logits of shape (..., C) or their statistics."""
-    test, alpha, accept, error = parts
-    found: dict[str, Tensor] = {}
-    known = logits if stats is None else stats
+    test, alpha, acceptance, max_error = parts
+    columns: dict[str, Tensor] = {}
+    preds = logits if stats is None else stats
     if test is not None:
-        p = test.p_values_at(test.bin_scores(known if test.scoring.temperature == 1.0 else logits, dim=-1))
-        found = {"p_in_distribution": p, "review": ~(p > alpha)}
-    if accept is not None:
-        found["accepted"] = accept.accepted_at(accept.bin_scores(known, dim=-1), error)
-    return found
+        binned = test.bin_scores(preds if test.scoring.temperature == 1.0 else logits, dim=-1)
+        columns = {"p_in_distribution": test.test(binned), "review": test.flag(binned, alpha)}
+    if acceptance is not None:
+        columns["accepted"] = acceptance.accept(acceptance.bin_scores(preds, dim=-1), max_error)
+    return columns
 
 
 class SampleColumns:
-    """Makes the columns of samples: those of the probe, `p_in_distribution` and `review` of a test, and `accepted`.
+    """Computes the columns of samples: those of the probe, `p_in_distribution` and `review` of a test, and `accepted`.
 
-    The logits are read once for all, and once more for a test with a temperature. Test and acceptance are copied, and
-    follow the logits to their device. No value is read back, except for the threshold of the acceptance at the first
-    call. The columns of the probe are in float32, but for `odds` and `loss`. With targets, `target_log_probability`
-    comes first, unless other columns are named.
+    The logits are read once, and once more for a test with a temperature. Test and acceptance are copied, and follow
+    the logits to their device. No value is read back, except for thresholds at the first call. The columns of the probe
+    are in float32, but for `odds` and `loss`. With targets, `target_log_probability` comes first, unless other columns
+    are named.
 
     Args:
         columns: which columns, in this order; by default all.
@@ -112,11 +109,11 @@ class SampleColumns:
         self.trials, self.alpha, self.max_error = check_trials(trials), alpha, max_error
         check_levels(conformal_test, alpha, acceptance, max_error)
         self.conformal_test, self.acceptance = copy.deepcopy(conformal_test), copy.deepcopy(acceptance)
-        own = None if columns is None or isinstance(columns, str) else [x for x in columns if x != TARGET_COLUMN]
-        self.names = check_decision_columns(columns if own is None else own, conformal_test, acceptance)
-        self._needs_target = columns is not None and own != [*columns]
+        unlabelled = None if columns is None or isinstance(columns, str) else [x for x in columns if x != TARGET_COLUMN]
+        self.names = check_decision_columns(columns if unlabelled is None else unlabelled, conformal_test, acceptance)
+        self._needs_target = columns is not None and unlabelled != [*columns]
         self.labelled = columns is None or self._needs_target
-        self._own = [name for name in self.names if name in COLUMNS]
+        self._probed = [name for name in self.names if name in COLUMNS]
         self._parts: list[ConformalTest | Acceptance] = [
             x for x in (self.conformal_test, self.acceptance) if x is not None
         ]
@@ -124,7 +121,7 @@ class SampleColumns:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
         direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
-        self._extras = {*column_extras(self._own), *required_extras(direct)}
+        self._extras = {*column_extras(self._probed), *required_extras(direct)}
 
     def __call__(self, logits: Tensor, target: Tensor | None = None) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C), and class indices of shape (N,) if there are targets."""
@@ -134,10 +131,11 @@ class SampleColumns:
             part.move_to(logits.device)
         labels = target.to(logits.device, non_blocking=True) if self.labelled and target is not None else None
         stats = sample_stats(detached(logits), labels, trials=self.trials, extras=self._extras)
-        found = columns_of(stats, self._own if labels is None else [TARGET_COLUMN, *self._own])
-        found = {name: x.float() if x.is_floating_point() and name not in WIDE else x for name, x in found.items()}
-        found |= decision_columns((self.conformal_test, self.alpha, self.acceptance, self.max_error), logits, stats)
-        return {name: found[name] for name in (*(() if labels is None else (TARGET_COLUMN,)), *self.names)}
+        labelled = () if labels is None else (TARGET_COLUMN,)
+        columns = columns_of(stats, [*labelled, *self._probed])
+        columns = {name: x.float() if x.is_floating_point() and name not in WIDE else x for name, x in columns.items()}
+        columns |= decision_columns((self.conformal_test, self.alpha, self.acceptance, self.max_error), logits, stats)
+        return {name: columns[name] for name in (*labelled, *self.names)}
 
     def empty(self, *, labelled: bool = False) -> dict[str, Tensor]:
         """The columns of no samples, with or without targets, on the CPU."""

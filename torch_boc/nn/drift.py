@@ -1,4 +1,4 @@
-"""An alarm that may be looked at after every sample: has the input drifted away from the held-out samples?"""
+"""Drift monitoring: a sequential test whether a stream is exchangeable with the held-out samples."""
 
 import math
 import warnings
@@ -25,12 +25,11 @@ from ..functional.score_bins import BinnedScores
 from .calibration_counts import CheckedState
 from .conformal import ConformalTest
 
-# So many samples are compared with each other at once: a square of booleans of this size. On a GPU, each piece costs
-# launches.
-PIECE, GPU_PIECE = 256, 2048
-# The seed of the numbers for the classes is so much larger, so that they are independent of those for the scores.
+# So many samples are compared with each other at once, in a square of booleans; on a GPU, each chunk costs launches.
+CHUNK, GPU_CHUNK = 256, 2048
+# The seed of the numbers for the classes is so much larger, and so they are independent of those for the scores.
 OTHER_SEED = 2**32
-# From so many standard errors of the correlation on, samples are said to depend on each other.
+# From so many standard errors of the correlation on, a warning says that samples depend on each other.
 SIGNIFICANT = 3.0
 # A change may have begun so much earlier or later than its estimate, in multiples of the samples until the alarm.
 EARLIER, LATER = 2, 2 / 3
@@ -49,48 +48,47 @@ class Dependence(NamedTuple):
 
 
 class DriftMonitor(CheckedState):
-    """Watches a stream of samples, and raises an alarm when they no longer look like the held-out samples of a test.
+    """Raises an alarm when a stream of samples drifts away from the held-out samples of a test.
 
-    Each sample is ranked among the held-out samples and all earlier samples of the stream. If nothing has changed, the
-    p-values of these ranks are independent and uniform, and a gambler who bets against that does not get rich. The
-    logarithm of the gambler's capital is the `evidence`. There is an `alarm` once it has reached log(1 / alpha).
-    Without drift, this happens with a chance of at most `alpha` in a stream of any length, however often one looks. The
-    bets are in `torch_boc.functional.martingale`.
+    Each sample is ranked among the held-out samples and all earlier samples of the stream. Without drift, the p-values
+    of these ranks are independent and uniform, and bets against that win nothing: their wealth is a test martingale.
+    `evidence` is the logarithm of the wealth, and there is an `alarm` once it has reached log(1 / alpha). While the
+    stream is exchangeable with the held-out samples, the probability of ever raising a false alarm is at most `alpha`,
+    in a stream of any length, however often you check. `torch_boc.functional.martingale` has the bets.
 
-    **The samples must not depend on each other.** The frames of a video, several requests of one session, or a test set
-    in the order of its classes raise false alarms: if each sample comes twice, in more than half of the streams.
-    Take one sample of each session or every k-th frame, or shuffle batches. `dependence` estimates how much each sample
-    depends on the one before, which bursts after long quiet times hardly change: no warning does not mean independence.
+    **The condition: samples do not depend on each other.** The frames of a video, several requests of one session, or a
+    test set in the order of its classes raise false alarms: if each sample comes twice, in more than half of the
+    streams. Take one sample of each session or every k-th frame, or shuffle batches. `dependence` estimates the
+    autocorrelation and warns. It misses bursts after long quiet times: no warning does not mean independence.
 
-    A stream that never ends would have a false alarm at some time, or its alarms would come ever later. With
-    `run_length`, there is at most one false alarm in so many samples on average, and `evidence` is the logarithm of a
-    number that is compared with `run_length`.
+    An endless stream needs `run_length`: there is then at most one false alarm in so many samples on average, and
+    `evidence` is the logarithm of a number that is compared with `run_length`.
 
-    The scores do not show that some classes have become rare. With `mix`, half of the capital bets on the predicted
-    classes: that their mix differs from that of the held-out and earlier samples.
+    The scores do not show that some classes have become rare. With `mix`, half of the wealth bets that the mix of
+    predicted classes differs from that of the held-out and earlier samples.
 
     Samples in batches of any size give the same result as one sample at a time, up to rounding. After many samples of
-    the new kind, the monitor takes them for normal, and the evidence stops growing: `reset` starts again from the
-    held-out samples. All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart.
-    The bets are running sums of floats: on a GPU they raise under `torch.use_deterministic_algorithms(True)`.
+    the new kind they count as normal, and the evidence stops growing: `reset` starts again from the held-out samples.
+    All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart. The bets are running
+    sums of floats: on a GPU they raise under `torch.use_deterministic_algorithms(True)`.
 
-    A test with its default score shows drift of how sure the predictions are. To ask whether there is more than that,
-    monitor `ConformalTest("concentration", groups="confidence")` beside it.
+    A test with its default score shows drift of the confidence. For drift beyond the confidence, monitor
+    `ConformalTest("concentration", groups="confidence")` as well.
 
     Args:
         conformal_test: a calibrated test, which is copied; None if only `update_p_values` is called.
-        alpha: the chance of a false alarm in the whole stream; by default 0.01.
-        run_length: in place of `alpha`, the mean number of samples until a false alarm, such as 100_000.
+        alpha: the probability of ever raising a false alarm; by default 0.01.
+        run_length: instead of `alpha`, the mean number of samples until a false alarm, such as 100_000.
         mix: whether to watch the mix of predicted classes, too.
         seed: of the numbers that break ties, and of the order of the classes.
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
     >>> monitor = DriftMonitor(test, alpha=0.01)
-    >>> familiar = torch.linspace(1, 5, 100).view(4, 25).T.reshape(100, 1) * torch.eye(3)[0]
-    >>> evidence = monitor.update(familiar)
+    >>> stream = torch.linspace(1, 5, 100).view(4, 25).T.reshape(100, 1) * torch.eye(3)[0]
+    >>> evidence = monitor.update(stream)
     >>> bool(monitor.alarm)
     False
-    >>> evidence = monitor.update(familiar / 3)
+    >>> evidence = monitor.update(stream / 3)
     >>> bool(monitor.alarm), monitor.change
     (True, (84, 106))
     """
@@ -122,7 +120,7 @@ class DriftMonitor(CheckedState):
             raise ValueError(f"expected alpha, or run_length above 1, got alpha={alpha} and run_length={run_length}")
         self.alpha = None if run_length is not None else check_share("alpha", 0.01 if alpha is None else alpha)
         self.run_length, self.mix, self.seed = run_length, mix, seed
-        self.conformal_test, self.own = (None if conformal_test is None else conformal_test.clone() for _ in range(2))
+        self.conformal_test, self.pool = (None if conformal_test is None else conformal_test.clone() for _ in range(2))
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             for name, value in self._start().items():
                 self.register_buffer(name, value)
@@ -139,13 +137,13 @@ class DriftMonitor(CheckedState):
 
     @property
     def change(self) -> tuple[int, int] | None:
-        """Between which numbers of samples the change probably began, as seen at the alarm; None without an alarm.
+        """The range of sample numbers in which the change probably began, as seen at the alarm; None without an alarm.
 
-        `began` is the single number that is most likely. On the networks of the zoo, this range held the truth in 86
-        to 100 of 100 streams. It reads from the device, and warns if the samples depend on each other.
+        `began` is the likeliest number. On the bundled models, the range contained the truth in 86 to 100 of 100
+        streams. It reads from the device, and warns if the samples depend on each other.
         """
-        if self.own is not None:
-            self.own.refuse_probabilities()
+        if self.pool is not None:
+            self.pool.refuse_probabilities()
         if not bool(self.alarm):
             return None
         _ = self.dependence
@@ -166,8 +164,8 @@ class DriftMonitor(CheckedState):
         if correlation > SIGNIFICANT * error:
             warnings.warn(
                 f"neighbouring samples depend on each other (correlation {correlation:.2f}, standard error "
-                f"{error:.2f}), so that false alarms are frequent, or the input changes slowly; take one sample of "
-                "each session, every k-th frame, or shuffled batches",
+                f"{error:.2f}): false alarms are frequent, or the input changes slowly; take one sample of each "
+                "session, every k-th frame, or shuffled batches",
                 stacklevel=2,
             )
         return Dependence(correlation, error)
@@ -183,56 +181,56 @@ class DriftMonitor(CheckedState):
         """Add the next samples of the stream. No value is read back.
 
         Args:
-            logits: shape (N, C), or their evidence. With more axes, the order of the samples is that of `reshape`. No
+            logits: shape (N, C), or their statistics. With more axes, the order of the samples is that of `reshape`. No
                 bet is placed on rows with NaN or +inf; they are counted in `skipped`.
             dim: the class axis, if it is not that of the test.
-            scores: in place of logits, the scores of the samples, if the test was given scores.
+            scores: instead of logits, the scores of the samples, if the test was given scores.
             group: the group of each sample, for a test with `num_groups`.
 
         Returns:
             The evidence after each sample, with one axis.
         """
-        if self.own is None:
+        if self.pool is None:
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
-        placing = self.own.bin_scores(logits, dim=dim, scores=scores, group=group)
-        number = self.seen + placing.valid.reshape(-1).cumsum(0)
+        binned = self.pool.bin_scores(logits, dim=dim, scores=scores, group=group)
+        number = self.seen + binned.valid.reshape(-1).cumsum(0)
         index = number - 1
         uniform = seeded_uniforms(self.seed, index)
-        ranked, gains, step = list[Tensor](), list[Tensor](), PIECE if index.device.type == "cpu" else GPU_PIECE
+        ranked, gains, step = list[Tensor](), list[Tensor](), CHUNK if index.device.type == "cpu" else GPU_CHUNK
         # Each sample is ranked among all before it, which it then joins.
         for first in range(0, len(uniform) or 1, step):
             part = slice(first, first + step)
-            piece = BinnedScores(*(None if x is None else x.reshape(-1)[part] for x in placing))  # type: ignore[arg-type]
-            ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
+            chunk = BinnedScores(*(None if x is None else x.reshape(-1)[part] for x in binned))  # type: ignore[arg-type]
+            ranked.append(self._ranked(self.pool.counts, chunk, uniform[part]))
             if self.mix:
                 other = seeded_uniforms(self.seed + OTHER_SEED, index[part])
-                gain, histograms = histogram_bets(self._classes_ranked(piece, other), self.histograms)
+                gain, histograms = histogram_bets(self._classes_ranked(chunk, other), self.histograms)
                 self.histograms.copy_(histograms)
                 gains.append(gain)
-            self.own.add(piece)
+            self.pool.add(chunk)
         whole = torch.cat(ranked) if len(ranked) > 1 else ranked[0]
         return self._bet(whole, number, torch.cat(gains) if self.mix else None)
 
     @staticmethod
-    def _ranked(counts: Tensor, piece: BinnedScores, uniform: Tensor) -> Tensor:
+    def _ranked(counts: Tensor, chunk: BinnedScores, uniform: Tensor) -> Tensor:
         """The smoothed p-values of samples among those that are counted and those before them; NaN for invalid ones."""
-        place, group, valid, _ = piece
-        ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), place, group), place, group, valid)
+        score_bins, group, valid, _ = chunk
+        ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), score_bins, group), score_bins, group, valid)
         return rank_p_values(ranks, uniform).masked_fill_(~valid, torch.nan)
 
-    def _classes_ranked(self, piece: BinnedScores, uniform: Tensor) -> Tensor:
-        """The p-values of the predicted classes, in an order of the classes that is drawn by chance."""
-        classes = self.own.classes  # type: ignore[union-attr]
+    def _classes_ranked(self, chunk: BinnedScores, uniform: Tensor) -> Tensor:
+        """The p-values of the predicted classes, in a random order of the classes."""
+        classes = self.pool.classes  # type: ignore[union-attr]
         order = seeded_uniforms(self.seed, torch.arange(len(classes), device=classes.device)).argsort()
-        position = order.argsort().index_select(0, piece.prediction)  # type: ignore[arg-type]
+        position = order.argsort().index_select(0, chunk.prediction)  # type: ignore[arg-type]
         return self._ranked(
-            classes.index_select(0, order).unsqueeze(0), BinnedScores(position, None, piece.valid), uniform
+            classes.index_select(0, order).unsqueeze(0), BinnedScores(position, None, chunk.valid), uniform
         )
 
     def update_p_values(self, p: Tensor) -> Tensor:
-        """Add p-values that were made elsewhere: independent and uniform in (0, 1) if nothing has changed.
+        """Add p-values that were made elsewhere: independent and uniform in (0, 1) without drift.
 
         Conformal p-values are so only if they are smoothed, and if each sample joins the held-out ones after it is
         ranked. NaN is skipped. Returns the evidence after each p-value.
@@ -248,7 +246,7 @@ class DriftMonitor(CheckedState):
 
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
-        self.own = None if self.conformal_test is None else self.conformal_test.clone()
+        self.pool = None if self.conformal_test is None else self.conformal_test.clone()
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
@@ -256,29 +254,28 @@ class DriftMonitor(CheckedState):
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
         endless, valid = self.alpha is None, ~p.isnan()
         number = self.seen + valid.cumsum(0) if number is None else number
-        capital = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
+        state = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
         won = log_bets(p.nan_to_num(0.5)).masked_fill_(~valid.unsqueeze(-1), 0.0)
-        bets = grow_wealth(won, valid, capital, number, endless)
-        evidence, begin, states = bets.evidence, bets.begin, bets.capital._asdict()
-        if gain is not None:  # the mean of two capitals is a capital
-            mixed = grow_wealth(
-                gain, valid, MartingaleState(*(self.get_buffer(f"mix_{x}") for x in states)), number, endless
-            )
+        path = grow_wealth(won, valid, state, number, endless)
+        evidence, begin, states = path.evidence, path.begin, path.state._asdict()
+        if gain is not None:  # the mean of two martingales is a martingale
+            state = MartingaleState(*(self.get_buffer(f"mix_{x}") for x in states))
+            mixed = grow_wealth(gain, valid, state, number, endless)
             begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
             evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
-            states |= {f"mix_{name}": value for name, value in mixed.capital._asdict().items()}
-        # The place of the first sample in the batch that raises the alarm; the place after the last one if none does.
+            states |= {f"mix_{name}": value for name, value in mixed.state._asdict().items()}
+        # The index of the first sample in the batch that raises the alarm; the number of samples if none does.
         first = torch.nn.functional.pad((evidence >= self.bound).long(), (0, 1), value=1).argmax()
         new = self.alarm_at == 0
         at, began = torch.nn.functional.pad(torch.stack([number, begin]), (0, 1)).index_select(1, first).unbind()
         # The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products.
-        path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
-        before, here = path[:-1], path[1:]
-        mean, squares = (before + here) / 2, path * path
+        all_p = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
+        before, here = all_p[:-1], all_p[1:]
+        mean, squares = (before + here) / 2, all_p * all_p
         both = new & (torch.arange(len(p), device=p.device) <= first) & (mean == mean)
         each = torch.stack([torch.ones_like(here), mean, (squares[:-1] + squares[1:]) / 2, before * here])
         each = each.masked_fill_(~both, 0.0).sum(1)
-        states["pairs"] = torch.cat([path[-1:], self.pairs[1:] + each])
+        states["pairs"] = torch.cat([all_p[-1:], self.pairs[1:] + each])
         states["began"] = torch.where(new, began.squeeze(), self.began)
         states["alarm_at"] = torch.where(new, at.squeeze(), self.alarm_at)
         states["peak"] = torch.cat([evidence, self.peak.reshape(1)]).amax()
@@ -300,17 +297,17 @@ class DriftMonitor(CheckedState):
         return {**empty_martingale()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
 
     def _adds_up(self) -> bool:
-        """Whether the samples, the alarm and the evidence can belong to one stream."""
+        """Whether the samples, the alarm and the evidence are consistent."""
         if type(self.seen) is not Tensor:  # a fake tensor has no values
             return True
         seen, skipped, at, began = (int(x) for x in (self.seen, self.skipped, self.alarm_at, self.began))
         counts = [0, began, at, seen, seen + skipped]
         states = [x for name, x in self.named_buffers(recurse=False) if name != "pairs"]
-        whole = counts == sorted(counts) and (at > 0) == bool(self.alarm) and bool(self.evidence <= self.peak)
-        whole &= not any(bool(x.isnan().any()) for x in states)
-        if self.own is None or self.conformal_test is None or not whole:
-            return whole
-        joined = self.own.counts - self.conformal_test.counts
+        consistent = counts == sorted(counts) and (at > 0) == bool(self.alarm) and bool(self.evidence <= self.peak)
+        consistent &= not any(bool(x.isnan().any()) for x in states)
+        if self.pool is None or self.conformal_test is None or not consistent:
+            return consistent
+        joined = self.pool.counts - self.conformal_test.counts
         return bool((joined >= 0).all()) and int(joined.sum()) <= seen
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

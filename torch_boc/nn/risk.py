@@ -1,4 +1,4 @@
-"""An audit of accepted predictions by labels: is their error still at most what was promised?"""
+"""An audit of accepted predictions by labels: is their error still at most the guaranteed one?"""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ class RiskMonitor(CheckedState):
 
     `Acceptance` guarantees an error on inputs like the held-out ones. This audits it in service, where inputs may have
     changed: label some of the accepted predictions, and pass which of them are correct. The probability of ever raising
-    a false alarm is at most `alpha`, in a stream of any length, however often you check: the labels feed an e-process
+    a false alarm is at most `alpha`, in a stream of any length, however often you check. The labels feed an e-process
     of "the error is at most `max_error`" (Podkopaev and Ramdas 2022), `torch_boc.functional.risk_evidence`.
 
     **The condition: labels are drawn at random among the accepted predictions, whatever their correctness.** Labels
@@ -82,7 +82,7 @@ class RiskMonitor(CheckedState):
     def interval(self) -> tuple[float, float]:
         """The error among the accepted predictions: with probability 1 - `alpha`, all of these intervals contain it.
 
-        It reads from the device, and is valid however often you look.
+        It reads from the device.
         """
         return risk_interval(int(self.labels), int(self.wrong), self.alpha)
 
@@ -93,8 +93,7 @@ class RiskMonitor(CheckedState):
 
     def _adds_up(self) -> bool:
         """Whether the counts are not negative, and none is larger than the labels."""
-        counts = [self.wrong, self.alarm_at, self.labels]
-        return type(self.labels) is not Tensor or all(0 <= int(x) <= int(self.labels) for x in counts)
+        return type(self.labels) is not Tensor or all(0 <= int(x) <= int(self.labels) for x in self.buffers())
 
     @property
     def settings(self) -> dict[str, Any]:
