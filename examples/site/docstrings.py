@@ -1,7 +1,7 @@
 """What the pages of the API show of the package.
 
-Docstrings end with examples that begin with `>>>`, which Markdown takes for quotations: here they become code. Methods
-that only torch and Python call are left out.
+Docstrings end with examples that begin with `>>>`, which Markdown reads as quotations: here they become code. Methods
+that users do not call are hidden.
 """
 
 import re
@@ -9,14 +9,17 @@ from typing import Any
 
 from griffe import Class, Extension, Object
 
-EXAMPLES = re.compile(r"^( *)>>> .*(?:\n\1\S.*)*", re.MULTILINE)
-
-
-HIDDEN = re.compile(r"__(?!init)\w+__|extra_repr|[gs]et_extra_state")
+EXAMPLES = re.compile(r"^( *)>>> .*(?:\n\1 *\S.*)*", re.MULTILINE)
+# What torch, Lightning and Python call, and what other parts of the package share.
+HIDDEN = re.compile(
+    r"__(?!init)\w+__|extra_repr|[gs]et_extra_state|on_\w+|write_on_\w+|setup|teardown|(load_)?state_dict|state_key"
+    r"|settings|kinds|expected|by_kind|accepted_at|p_values_at|check_level|bound|extract|empty|exact|histograms"
+    r"|ranked_samples|of_coins|num_classes|progress|needs_fit|gives_logits|preprocess|total|row_numbers|glance|content"
+)
 
 
 class DocstringExtension(Extension):
-    """Puts each block of examples of a docstring into a fence, and hides what nobody calls."""
+    """Puts each block of examples of a docstring into a fence, and hides what users do not call."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Change a docstring before it is parsed."""
@@ -24,7 +27,7 @@ class DocstringExtension(Extension):
             obj.docstring.value = fenced(obj.docstring.value)
 
     def on_class(self, *, cls: Class, **_: Any) -> None:
-        """Leave out the methods that only torch and Python call."""
+        """Hide methods and attributes that users do not call."""
         for name in [name for name in cls.members if HIDDEN.fullmatch(name)]:
             cls.del_member(name)
 
@@ -32,12 +35,13 @@ class DocstringExtension(Extension):
 def fenced(text: str) -> str:
     r"""The text with a fence around each block of examples.
 
-    >>> print(fenced("Adds.\n\n>>> 1 + 1\n2"))
+    >>> print(fenced("Adds.\n\n>>> print(f())\na\n  indented"))
     Adds.
     <BLANKLINE>
     ```pycon
-    >>> 1 + 1
-    2
+    >>> print(f())
+    a
+      indented
     ```
     """
     return EXAMPLES.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", text)

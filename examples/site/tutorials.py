@@ -1,6 +1,8 @@
-"""The tutorials as pages: they are run when the site is built, and their output stands below each cell."""
+"""The tutorials as pages and notebooks: they are run when the site is built, and the output is below each cell."""
 
+import base64
 import html
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ def on_files(files: Files, config: Any) -> Files:
         for number, figure in enumerate(figures(cells), start=1):
             files.append(File.generated(config, picture_path(path, number), content=picture(figure)))
         files.append(File.generated(config, f"tutorials/{path.name}", abs_src_path=str(path)))
+        files.append(File.generated(config, f"tutorials/{path.stem}.ipynb", content=notebook(cells)))
         files.append(File.generated(config, site_path(path), content=page(path, cells)))
     return files
 
@@ -45,8 +48,29 @@ def page(path: Path, cells: list[Cell]) -> str:
             parts.append(f"![{alternative(cell.shown)}]({Path(picture_path(path, number)).name})")
         elif cell.shown is not None:
             parts.append(output(as_html(cell.shown)))
-    parts.append(f"The script: [examples/tutorials/{path.name}]({path.name}).")
+    parts.append(f"Run it yourself: [notebook]({path.stem}.ipynb), [script]({path.name}).")
     return "\n\n".join(parts)
+
+
+def notebook(cells: list[Cell]) -> str:
+    """A tutorial as a Jupyter notebook, with the output of its cells."""
+    found: list[dict[str, Any]] = []
+    for i, cell in enumerate(cells):
+        entry: dict[str, Any] = {"id": f"cell-{i}", "metadata": {}, "source": cell.source}
+        if not cell.code:
+            found.append({"cell_type": "markdown", **entry})
+            continue
+        outputs: list[dict[str, Any]] = []
+        if cell.printed:
+            outputs.append({"output_type": "stream", "name": "stdout", "text": cell.printed})
+        if cell.shown is not None:
+            data = {"text/html": as_html(cell.shown)}
+            if isinstance(cell.shown, Figure):
+                data = {"image/png": base64.b64encode(picture(cell.shown)).decode()}
+            outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+        found.append({"cell_type": "code", "execution_count": None, "outputs": outputs, **entry})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return json.dumps({"cells": found, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
 
 
 def alternative(figure: Figure) -> str:

@@ -128,6 +128,12 @@ def test_blocks_that_are_not_run_are_listed():
     assert found == NOT_RUN
 
 
+def test_code_is_at_most_88_wide():
+    pages = ((path, block) for path in (README, *PAGES) for block in blocks(path.read_text(encoding="utf-8")))
+    lines = ((path.name, line) for path, block in pages for line in block.text.splitlines())
+    assert [(name, line) for name, line in lines if len(line) > 88] == []
+
+
 def anchors(text):
     """The anchors of the headings of a page, as code hosts and the site make them."""
     titles = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
