@@ -1,4 +1,4 @@
-"""Run a classifier over a Ray data set on a cluster, write a row for each sample, and sum the rows up.
+"""Run a classifier over a Ray dataset on a cluster, write a row for each sample, and sum the rows up.
 
     python examples/ray_batch_inference.py --input s3://bucket/samples --output s3://bucket/rows --workers 8 --gpus 1
     python examples/ray_batch_inference.py --smoke        # a random network on noise, on this machine, offline

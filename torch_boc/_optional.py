@@ -1,8 +1,6 @@
 """The one place that imports packages which torch_boc can do without, and names the extra that brings each."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -23,14 +21,13 @@ PACKAGES = {
 }
 
 
-def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -> Any:
+def require(package: str, *submodules: str, purpose: str) -> Any:
     """A package with the named submodules imported, or an ImportError that says how to get it.
 
     Args:
         package: a key of `PACKAGES`.
         submodules: their names below the package.
         purpose: the beginning of the message, such as "plots need".
-        otherwise: another remedy, such as "give --data-dir".
     """
     names = [package, *(f"{package}.{name}" for name in submodules)]
     if None not in map(sys.modules.get, names):  # asked for once for each column of a wide table
@@ -39,26 +36,10 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
         found, *_ = [import_module(name) for name in names]
     except ImportError as error:
         called, extra = PACKAGES[package]
-        also = f", or {otherwise}" if otherwise else ""
-        raise ImportError(f"{purpose} {called}: pip install 'torch-boc[{extra}]'{also}") from error
+        raise ImportError(f"{purpose} {called}: pip install 'torch-boc[{extra}]'") from error
     return found
 
 
 def require_pyarrow() -> Any:
     """PyArrow, for tables in files."""
     return require("pyarrow", "compute", "csv", "fs", "parquet", purpose="tables need")
-
-
-@contextmanager
-def quiet_transformers(transformers: Any) -> Iterator[None]:
-    """Within the block, transformers logs errors only, and shows no progress bars."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -94,11 +94,11 @@ def test_the_numbers_of_texts(run, folder, book):
 
 def test_json_is_alone_on_stdout_and_a_file_is_read_in_pieces(run, folder, book, monkeypatch):
     monkeypatch.setattr(command, "PIECE", 50)
-    options = ("--context", "32", "--stride", "5", "--bos", "--json")
+    options = ("--context", "32", "--json")
     code, out, err = run("text", "--model", folder, "book.txt", *options)
     assert (code, err) == (0, "")
     content = json.loads(out, parse_constant=pytest.fail)
-    numbers = expected({"book.txt": prose(700)}, context=32, stride=5, bos=True)  # a byte is a token: nothing changes
+    numbers = expected({"book.txt": prose(700)}, context=32)  # a byte is a token: nothing changes
     assert content["texts"].keys() == {"book.txt"}
     assert content["texts"]["book.txt"] == pytest.approx(numbers["book.txt"], rel=1e-6)
     assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt"}

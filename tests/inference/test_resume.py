@@ -363,7 +363,7 @@ def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole, m
 
 
 LOADERS = {
-    "data set": (7, Images),
+    "dataset": (7, Images),
     "workers": (2, lambda: DataLoader(Images(), BATCH, num_workers=1, prefetch_factor=1)),
     "distributed": (150, lambda: DataLoader(Images(), BATCH, sampler=DistributedSampler(Images(), 4, 1))),
 }

@@ -1,7 +1,5 @@
 """The texts of tokens: joined they are the decoded text, for byte-level BPE, for SentencePiece and for bytes."""
 
-from types import SimpleNamespace
-
 import pytest
 import tokenizers
 from hypothesis import given, settings
@@ -57,16 +55,6 @@ def test_texts_of_real_lines(line):
     assert "".join(texts) == f"{line}<|end|>"
     # A character is with the token that completes it, so that no part of it is seen.
     assert not any("\ufffd" in text for text in texts)
-
-
-def test_each_token_is_decoded_a_few_times_only():
-    tokenizer, seen = TOKENIZERS["bytes"], []
-    tokens = tokenizer(LINES[0] * 50)["input_ids"]
-    counting = SimpleNamespace(
-        decode=lambda some, **options: seen.append(len(some)) or tokenizer.decode(some, **options)
-    )
-    token_texts(counting, tokens)
-    assert sum(seen) < 9 * len(tokens)
 
 
 def test_labels():

@@ -19,7 +19,7 @@ ROWS, CLASSES = 120, 5
 
 
 class Blocks:
-    """A data set of Ray, as far as it is used: blocks, which come in another order."""
+    """A dataset of Ray, as far as it is used: blocks, which come in another order."""
 
     def __init__(self, arrays, cuts=()):
         rows = len(next(iter(arrays.values())))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .._optional import quiet_transformers, require
+from .._optional import require
 from ..data.atomic import check_file, check_parquet, replacing
 from ..data.errors import is_memory_error
 from ..data.text import printable
@@ -25,8 +25,6 @@ def text(
     paths: o.Texts,
     model: o.Model,
     context: o.Context = None,
-    stride: o.Stride = None,
-    bos: o.Bos = None,
     out: o.Csv = None,
     json: o.Json = False,
 ) -> None:
@@ -35,16 +33,14 @@ def text(
     Perplexity, bits per byte, accuracy and calibration of next-token prediction, lost coins, and the other numbers of
     the probe; a row for each file, and one for all together.
 
-    Texts longer than the context are read in windows, each a stride after the one before; every token is scored once,
-    with at least the context minus the stride before it where there is so much. Memory grows with the context, and
-    neither with the length nor with the number of files: a file is read and tokenised in pieces of about 64 kB that end
-    at the end of a line. No token crosses the end of a piece, which can split a token in about 16,000; the model reads
-    on across it.
+    Texts longer than the context are read in windows that overlap by half; every token is scored once. Memory grows
+    with the context, and neither with the length nor with the number of files: a file is read and tokenised in pieces
+    of about 64 kB that end at the end of a line.
 
     Examples:
         torch-boc text --model folder book.txt
         torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text.csv
-        torch-boc text --model folder/model.gguf book.txt --bos --json
+        torch-boc text --model folder/model.gguf book.txt --json
     """
     if out is not None:
         check_file(out)
@@ -53,7 +49,7 @@ def text(
 
         network, tokenizer = load_model(model)
         texts = {printable(str(path)): [_pieces(path, tell)] for path in paths}
-        numbers = evaluate_text(network, tokenizer, texts, context=context, stride=stride, bos=bos)
+        numbers = evaluate_text(network, tokenizer, texts, context=context)
     if out is not None:
         with replacing(out) as temporary:
             numbers.to_frame().to_csv(temporary)
@@ -160,15 +156,16 @@ def load_model(name: str) -> tuple[Any, Any]:
     where = str(path.parent) if gguf else name
     options = {"local_files_only": path.exists(), **({"gguf_file": path.name} if gguf else {})}
     how = {"dtype": "auto", "output_loading_info": True}
-    with quiet_transformers(transformers):
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(where, **how, **options)
-        except Exception as error:  # libraries raise all kinds of errors on damaged files
-            if isinstance(error, ImportError) or is_memory_error(error):
-                raise
-            said = printable(" ".join((str(error) or type(error).__name__).split()))
-            raise ValueError(f"{name}: transformers cannot load a causal language model: {said[:300]}") from error
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(where, **how, **options)
+    except Exception as error:  # libraries raise all kinds of errors on damaged files
+        if isinstance(error, ImportError) or is_memory_error(error):
+            raise
+        reason = printable(" ".join((str(error) or type(error).__name__).split()))
+        raise ValueError(f"{name}: transformers cannot load a causal language model: {reason[:300]}") from error
     if missing := sorted(info["missing_keys"]):  # transformers gives them random values
         got = f"{missing[0]}{f' and {len(missing) - 1} more' * (len(missing) > 1)}"
         raise ValueError(f"{name}: expected all weights of a causal language model, got none for {got}")

@@ -81,8 +81,6 @@ UntilAlarm = Annotated[bool, _o("--until-alarm", "", "Stop at the alarm.")]
 # Language models.
 Model = Annotated[str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]
 Context = Annotated[Int, _o("--context", "N", "Tokens that are read together.", show_default="the model's, up to 4096")]
-Stride = Annotated[Int, _o("--stride", "N", "Tokens from window to window.", show_default="half of it")]
-Bos = Annotated[bool | None, typer.Option("--bos/--no-bos", help="A first token before each text.")]
 Prompt = Annotated[str, _o("--prompt", "TEXT", "What to continue; - reads it from stdin.")]
 Limit = Annotated[int, _o("--max-new-tokens", "N", "Generate at most N.", min=1)]
 Drawn = Annotated[Float, _o("--temperature", "T", "Draw tokens at it instead of the likeliest.")]

@@ -1,4 +1,4 @@
-"""A classifier as a function of batches of arrays, for engines that cut a data set into batches and send them out."""
+"""A classifier as a function of batches of arrays, for engines that cut a dataset into batches and send them out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -13,6 +13,7 @@ from ..data.parquet import Column
 from ..functional.checks import check_target
 
 FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Batch(NamedTuple):
@@ -86,7 +87,7 @@ class BatchReader:
         if size is None:
             raise TypeError(
                 f"expected a batch with tensors of shape (N, ...), got {describe(inputs)}; "
-                "give the DataLoader a collate_fn that makes tensors, or a Hugging Face data set with_format('torch')"
+                "give the DataLoader a collate_fn that makes tensors, or a Hugging Face dataset with_format('torch')"
             )
         # Copies, because the loader may use the same memory for the next batch.
         columns: dict[str, Column] = {} if self.id is None else {self.id: as_ids(ids, size)}
@@ -136,24 +137,17 @@ def take_id(batch: Any, name: str, required: Collection[str] = ()) -> tuple[Any,
 
 def as_ids(values: Any, size: int) -> Column:
     """A copy of the ids of `size` samples, as a list of strings or as a tensor."""
-    if type(values).__module__ == "numpy" and hasattr(values, "tolist"):
-        values = values.tolist()
-    if isinstance(values, list | tuple):
-        values = [x.item() if getattr(x, "ndim", None) == 0 else x for x in values]  # numbers of torch and of NumPy
-        if values and all(isinstance(x, int) for x in values):
-            with suppress(RuntimeError, ValueError):  # a number of more than 64 bits
-                values = torch.tensor(values)
-    if isinstance(values, Tensor):
-        fits = values.ndim == 1 and values.layout == torch.strided and not values.is_complex()
-        fits, values = fits and (not values.is_floating_point() or values.dtype in FLOATS), values.clone()
+    given = values.tolist() if getattr(getattr(values, "dtype", None), "kind", "") in ("U", "O") else values
+    if isinstance(given, list | tuple) and all(isinstance(x, str) for x in given):
+        ids: Column = [*given]
     else:
-        fits = isinstance(values, list) and all(isinstance(x, str) for x in values)
-    if not fits:
-        dtype = f", dtype {values.dtype}" if isinstance(values, Tensor) else ""
-        raise TypeError(
-            "expected ids as a list of N strings, a list of N ints of 64 bits or a tensor of N numbers, "
-            f"got {describe(values)}{dtype}"
-        )
-    if len(values) != size:
-        raise ValueError(f"expected an id for each of the {size} samples of the batch, got {len(values)}")
-    return values  # type: ignore[no-any-return]
+        with suppress(TypeError, ValueError, RuntimeError):  # such as a number of more than 64 bits
+            values = torch.as_tensor(values).clone()
+        if not isinstance(values, Tensor) or values.ndim != 1 or values.dtype not in (*FLOATS, *INTEGERS):
+            dtype = f", dtype {values.dtype}" if isinstance(values, Tensor) else ""
+            got = f"{describe(given)}{dtype}"
+            raise TypeError(f"expected ids as a list of N strings or a tensor of N integers or floats, got {got}")
+        ids = values
+    if len(ids) != size:
+        raise ValueError(f"expected an id for each of the {size} samples of the batch, got {len(ids)}")
+    return ids

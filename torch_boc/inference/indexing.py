@@ -1,4 +1,4 @@
-"""Which sample each row is: known for loaders that keep the order of their data set, and never guessed."""
+"""Which sample each row is: known for loaders that keep the order of their dataset, and never guessed."""
 
 import math
 import multiprocessing
@@ -32,18 +32,17 @@ BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
 SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
 # By default a loader has at most so many workers, and none over data that pickle to more bytes than this.
 MOST_WORKERS, MOST_BYTES = 4, 2**26
-ENDED = "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of a data set ends a loader"
 
 
 def as_loader(
     data: Any, batch_size: int, num_workers: int | None = 0, device: torch.device | None = None
 ) -> Iterable[Any]:
-    """A loader unchanged; for a data set or a tensor of all inputs, a new `DataLoader` that keeps the order.
+    """A loader unchanged; for a dataset or a tensor of all inputs, a new `DataLoader` that keeps the order.
 
     Args:
-        data: the loader, data set or tensor.
+        data: the loader, dataset or tensor.
         batch_size: how many samples come in a batch.
-        num_workers: how many processes read a data set; None for as many as `safe_workers` finds. Tensors need none.
+        num_workers: how many processes read a dataset; None for as many as `safe_workers` finds. Tensors need none.
         device: where the model runs. Workers' batches are pinned for a device that can copy beside its computation.
 
     >>> [x.shape for (x,) in as_loader(torch.zeros(5, 2), batch_size=3)]
@@ -53,7 +52,7 @@ def as_loader(
         tensors = (data,) if isinstance(data, Tensor) else data.tensors
         return DataLoader(_Rows(*tensors), batch_size, collate_fn=tuple)
     how: dict[str, Any] = {}
-    if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a data set of Hugging Face
+    if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a dataset of Hugging Face
         data, how = data if data.format["type"] else data.with_format("torch"), {"collate_fn": _collate}
     if how or isinstance(data, Dataset):
         workers = safe_workers(data, device) if num_workers is None else num_workers
@@ -61,7 +60,7 @@ def as_loader(
         return DataLoader(data, batch_size, num_workers=workers, pin_memory=pinned, **how)
     if not isinstance(data, Iterable):
         hint = "; let it inherit from torch.utils.data.Dataset" if hasattr(data, "__getitem__") else ""
-        raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}{hint}")
+        raise TypeError(f"expected a loader, a dataset or a tensor, got {type(data).__name__}{hint}")
     return data
 
 
@@ -92,7 +91,7 @@ class _Checker(pickle.Pickler):
 
 
 def safe_workers(data: Any, device: torch.device | None) -> int:
-    """How many worker processes may read a data set without being asked for; 0 where that could fail.
+    """How many worker processes may read a dataset without being asked for; 0 where that could fail.
 
     A model on the CPU needs the cores itself. In a notebook, in a script without `if __name__ == "__main__"` on systems
     that spawn processes, and for data that cannot be pickled, workers can fail.
@@ -117,7 +116,7 @@ def has_own_memory(loader: Any) -> bool:
 
 
 def _collate(rows: list[Any]) -> Any:
-    """The rows of a data set of Hugging Face as a batch, or an error with a remedy."""
+    """The rows of a dataset of Hugging Face as a batch, or an error with a remedy."""
     try:
         return default_collate(rows)
     except RuntimeError as error:
@@ -131,7 +130,7 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
     """How many samples of a process are no padding.
 
     A `DistributedSampler` repeats samples until all processes have equally many. Place i of a process is place
-    rank + i * world of all processes, and it is padding if that is not smaller than the length of the data set. A
+    rank + i * world of all processes, and it is padding if that is not smaller than the length of the dataset. A
     sampler that drops the last samples has no padding, and may have fewer samples than this.
     """
     return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
@@ -140,91 +139,91 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
 def count_samples(loader: Any) -> int | None:
     """How many samples a `DataLoader` will yield, without padding; None if that cannot be known."""
     samples = length_hint(loader.sampler, -1) if isinstance(loader, DataLoader) and loader.batch_size else -1
-    if samples < 0:  # the sampler of an iterable data set has no length
+    if samples < 0:  # the sampler of an iterable dataset has no length
         return None
     samples -= samples % loader.batch_size if loader.drop_last else 0
     return min(samples, count_kept(loader.sampler)) if type(loader.sampler) is DistributedSampler else samples
 
 
+def unknown_order(loader: Any) -> str:
+    """Why it is not known which samples a loader yields; empty if it is known.
+
+    Plain iterables of batches and iterable datasets are counted. The indices are known for sequential and distributed
+    samplers and for lists of indices.
+    """
+    if not isinstance(loader, DataLoader):
+        return ""
+    if type(loader).__iter__ is not DataLoader.__iter__:  # a class that inherits from it may yield other batches
+        return "an __iter__ of its own"
+    if isinstance(loader.dataset, IterableDataset):
+        return f"{loader.num_workers} workers that take turns" if loader.num_workers > 1 else ""
+    if loader.num_workers and not loader.in_order:
+        return "in_order=False"
+    if type(loader.batch_sampler) is not BatchSampler:
+        return type(loader.sampler if loader.batch_sampler is None else loader.batch_sampler).__name__
+    sampler: Any = loader.batch_sampler.sampler
+    listed = isinstance(sampler, list | range) and all(type(x) is int and x >= 0 for x in sampler)
+    return "" if listed or type(sampler) in SAMPLERS else type(sampler).__name__
+
+
 def with_indices(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     """The batches of a loader with the indices of their samples; the padding of a `DistributedSampler` is left out.
 
-    Plain iterables of batches and iterable data sets are counted. The indices are known for sequential and distributed
-    samplers and for lists of indices, unless these count from the end. An unknown order needs ids, and each sample
-    once; so does an iterable data set with several workers.
+    An unknown order needs ids, and each sample once.
     """
-    if not isinstance(loader, DataLoader):
-        return indexed_batches(loader, reader)
-    if isinstance(loader.dataset, IterableDataset):
-        known = loader.num_workers < 2
-        if not known and reader.id is None:
-            raise ValueError(
-                f"expected at most one worker for an iterable data set, got {loader.num_workers}, which take turns, so "
-                "that it is not known which sample a row is; give num_workers=1, or the predictor id='name'"
-            )
-        return indexed_batches(loader, reader, known=known)
-    # Without batching by the loader, a BatchSampler may give the data set lists of indices.
-    batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
-    plain = type(loader).__iter__ is DataLoader.__iter__  # a class that inherits from it may yield other batches
-    in_order = plain and (loader.num_workers == 0 or loader.in_order)
-    listed = isinstance(sampler, list | tuple | range) and all(type(x) is int and x >= 0 for x in sampler)
-    if in_order and type(batches) is BatchSampler and (listed or type(sampler) in SAMPLERS):
-        kept = count_kept(sampler) if type(sampler) is DistributedSampler else None
-        return indexed_batches(loader, reader, batches, kept=kept)
-    # Without batching by the loader, each item of the data set is a batch of its own.
-    known = in_order and loader.batch_sampler is None and type(sampler) is SequentialSampler
-    if not known and reader.id is None:
-        why = type(sampler).__name__ if in_order else "in_order=False" if plain else "an __iter__ of its own"
+    why = unknown_order(loader)
+    if why and reader.id is None:
         raise ValueError(
-            f"expected a loader that keeps the order of its data set, got a DataLoader with {why}, so that it is not "
+            f"expected a loader that keeps the order of its dataset, got a DataLoader with {why}, so that it is not "
             "known which sample a row is; leave shuffle=True and other samplers out, or give the predictor id='name'"
         )
-    shared = getattr(sampler, "sampler", sampler)
-    if isinstance(shared, DistributedSampler) and not shared.drop_last and shared.total_size > len(shared.dataset):  # type: ignore[arg-type]
+    batches: Any = getattr(loader, "batch_sampler", None)
+    sampler: Any = getattr(loader if batches is None else batches, "sampler", None)
+    padded = isinstance(sampler, DistributedSampler) and sampler.total_size > len(sampler.dataset)  # type: ignore[arg-type]
+    if why and padded:
         raise ValueError(
-            f"expected each sample once, got a {type(shared).__name__} that repeats samples; give the predictor "
-            "shard='auto' and the data set itself, or the sampler drop_last=True"
+            f"expected each sample once, got a {type(sampler).__name__} that repeats samples; give the predictor "
+            "shard='auto' and the dataset itself, or the sampler drop_last=True"
         )
-    is_torchs = plain and type(sampler).__module__.startswith("torch.utils.data.")
-    return indexed_batches(loader, reader, known=known, least=len(loader) if is_torchs else 0)
+    counted = why or batches is None or isinstance(getattr(loader, "dataset", None), IterableDataset)
+    kept = count_kept(sampler) if type(sampler) is DistributedSampler and not why else None
+    return indexed_batches(loader, reader, None if counted else batches, kept=kept, known=not why)
 
 
 def indexed_batches(
-    loader: Any, reader: BatchReader, places: Any = None, *, kept: int | None = None, known: bool = True, least: int = 0
+    loader: Any, reader: BatchReader, indices: Any = None, *, kept: int | None = None, known: bool = True
 ) -> Iterator[Batch]:
     """The batches of a loader, each with the column `index`, unless the user's id has this name.
 
     Args:
         loader: the loader.
         reader: reads its batches.
-        places: the indices of each batch, as a batch sampler yields them. By default samples are counted from 0.
+        indices: those of each batch, as a batch sampler yields them. By default samples are counted from 0.
         kept: how many samples are no padding, which comes at the end; by default all.
         known: whether the order is known; otherwise there is no index.
-        least: how many batches there are at least; fewer are an error.
     """
-    left, seen, batches = iter(places or ()), 0, 0
+    left, seen = iter(indices or ()), 0
     for raw in loader:
         batch = reader.read(raw)
-        indices = range(seen, seen + batch.size) if places is None else next(left, ())
-        if batch.size != len(indices):
+        rows = range(seen, seen + batch.size) if indices is None else next(left, ())
+        if batch.size != len(rows):
             raise ValueError(
-                f"expected {len(indices)} samples in a batch of the loader, got {batch.size}; let its collate_fn keep "
+                f"expected {len(rows)} samples in a batch of the loader, got {batch.size}; let its collate_fn keep "
                 "every sample, so that it is known which sample a row is, or give iter(loader), whose rows are counted"
             )
         if known:
-            batch = batch._replace(known={"index": torch.tensor(indices, dtype=torch.int64), **batch.known})
-        seen, batches = seen + batch.size, batches + 1
+            batch = batch._replace(known={"index": torch.tensor(rows, dtype=torch.int64), **batch.known})
+        seen += batch.size
         yield batch if kept is None or seen <= kept else batch.piece(0, max(0, batch.size + kept - seen))
-    if batches < least or next(left, None) is not None:
-        raise ValueError(ENDED)
+    if next(left, None) is not None:
+        raise ValueError("expected a batch for all indices, got fewer; a StopIteration in a dataset ends a loader")
 
 
 class SharedData:
-    """A map-style data set that several processes share, in blocks of samples.
+    """A map-style dataset that several processes share, in blocks of samples.
 
     Args:
-        data: the data set, a tensor of all inputs, or a `DataLoader` over a data set. Of a loader, the data set, the
+        data: the dataset, a tensor of all inputs, or a `DataLoader` over a dataset. Of a loader, the dataset, the
             batch size and the options of its workers are used, and which samples come is decided here; its sampler must
             be a `SequentialSampler` or a `DistributedSampler`.
         batch_size: the batch size if `data` is not a loader.
@@ -250,10 +249,10 @@ class SharedData:
         )
         if not can_be_shared:
             raise TypeError(
-                "expected a map-style data set, which processes share by index, or a plain DataLoader over one with "
+                "expected a map-style dataset, which processes share by index, or a plain DataLoader over one with "
                 "batch_size=, shuffle=False, drop_last=False and no sampler but a DistributedSampler, got "
                 f"{type(loader).__name__} over {type(getattr(loader, 'dataset', None)).__name__} with "
-                f"{type(sampler).__name__}; give the data set itself"
+                f"{type(sampler).__name__}; give the dataset itself"
             )
         self.loader, self.samples, self.batch_size = loader, len(loader.dataset), int(batches.batch_size)
 

@@ -14,13 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import (
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DistributedSampler
 
 from .. import __version__
 from .._optional import require, require_pyarrow
@@ -34,7 +28,7 @@ from ..nn.decision_columns import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Fitting, HostCopy, Prefetch, device_of, evaluating, has_streams, start_host_copy, to_device
 from .distributed import check_shard, find_rank, local_device
-from .indexing import SharedData, as_loader, count_samples, has_own_memory, with_indices
+from .indexing import SharedData, as_loader, count_samples, has_own_memory, unknown_order, with_indices
 from .resume import RunFolder, Table, check_settings, checksum, exclusive_lock, metadata_of, read_settings, remove_parts
 
 REMEDY = "remove the softmax from the model, or let the model return the logarithm"
@@ -45,7 +39,7 @@ def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractCont
     """A tqdm bar that counts samples, in a terminal or a notebook; None if it is not to be shown."""
     if not shown:
         return nullcontext()
-    tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
+    tqdm = require("tqdm", "auto", purpose="progress=True needs").auto.tqdm
     quiet = False if "ipykernel" in sys.modules else None  # None: tqdm shows it in a terminal only
     return tqdm(total=total, initial=start, unit=" samples", disable=quiet)  # type: ignore[no-any-return]
 
@@ -57,15 +51,15 @@ class BoCPredictor:
     and those of `torch_boc.functional.sample_columns`, all or the ones you choose, in float32 but for `odds` and
     `loss`. With a `conformal_test`, there are also
     `p_in_distribution`, the p-value of the test, and `review`, which is True where a person should look at the sample.
-    A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A data set or a tensor of all
+    A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A dataset or a tensor of all
     inputs may be given instead of a loader. The model returns logits of shape (N, C), in any form that
     `torch_boc.data.find_logits` knows; probabilities are refused. It runs in eval and inference mode, and afterwards
     its modules have their earlier modes again. If a batch does not fit in memory, it is halved until it does.
 
-    `index` is the index of the sample in the data set of a `DataLoader`, also with a `DistributedSampler`, of which the
+    `index` is the index of the sample in the dataset of a `DataLoader`, also with a `DistributedSampler`, of which the
     padding is left out. In a `torch.utils.data.Subset`, it is the position in the subset. For plain iterables of
-    batches and iterable data sets, samples are counted from 0 in the order of the loader. A loader whose order cannot
-    be known (shuffled, with a sampler or an `__iter__` of your own, an iterable data set with several workers) is an
+    batches and iterable datasets, samples are counted from 0 in the order of the loader. A loader whose order cannot
+    be known (shuffled, with a sampler or an `__iter__` of your own, an iterable dataset with several workers) is an
     error unless there is an `id`; then there is no `index`. A `collate_fn` must keep the order of the samples.
 
     Args:
@@ -80,7 +74,7 @@ class BoCPredictor:
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
-        batch_size: the batch size for data sets and tensors; a loader has its own.
+        batch_size: the batch size for datasets and tensors; a loader has its own.
         columns: which columns to keep, in this order, after `index`, the id and `target`; by default all.
         conformal_test: a `ConformalTest`, calibrated with held-out samples of this model. It is copied to the
             predictor's device.
@@ -95,14 +89,14 @@ class BoCPredictor:
             probabilities.
         class_names: the names of the classes in their order, for the column `class_name` of the prediction.
         keep_logits: whether the rows have a column `logits`, in float32. It takes 4 bytes for each class.
-        num_workers: how many processes read data sets that are no tensors; a loader has its own. By default none for a
+        num_workers: how many processes read datasets that are no tensors; a loader has its own. By default none for a
             model on the CPU, otherwise up to 4, where workers are safe: not in notebooks, where processes are spawned,
             or for data that cannot be pickled.
-        prefetch: how many batches are copied ahead to a GPU, if they come from a `DataLoader` or a data set; 1 from
+        prefetch: how many batches are copied ahead to a GPU, if they come from a `DataLoader` or a dataset; 1 from
             other iterables, which may use the same memory again.
-        shard: (rank, number of processes), if several processes share a map-style data set, or "auto" to ask the
+        shard: (rank, number of processes), if several processes share a map-style dataset, or "auto" to ask the
             launcher: torchrun, srun, Lightning, or `torch.distributed`. Each process then predicts its own part of the
-            data set, and `to_parquet` writes a folder. No process group is needed.
+            dataset, and `to_parquet` writes a folder. No process group is needed.
 
     Attributes:
         columns: the names of the columns after `index`, the id and `target`.
@@ -183,18 +177,13 @@ class BoCPredictor:
     def settings(self) -> dict[str, object]:
         """What the values of a table depend on, beside the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
-        known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
-        known |= {"top_k": self.top_k} if self.top_k else {}
-        if self.logits is not None or self.binary:
-            known |= {"logits": getattr(self.logits, "__qualname__", self.logits), "binary": self.binary}
-        if self.conformal_test is not None:
-            known |= {"conformal_test": checksum(self.conformal_test.state_dict().items()), "alpha": self._probe.alpha}
-        if self._probe.acceptance is not None:
-            known |= {
-                "acceptance": checksum(self._probe.acceptance.state_dict().items()),
-                "max_error": self._probe.max_error,
-            }
-        return known
+        settings = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
+        settings |= {"logits": getattr(self.logits, "__qualname__", self.logits), "binary": self.binary}
+        settings |= {"top_k": self.top_k, "alpha": self._probe.alpha, "max_error": self._probe.max_error}
+        for name in ("conformal_test", "acceptance"):
+            part = getattr(self._probe, name)
+            settings[name] = part and checksum(part.state_dict().items())
+        return settings
 
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
         """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.
@@ -246,7 +235,7 @@ class BoCPredictor:
         interruption loses the rows of the last minute, or of the last 32,768 samples.
 
         With `shard`, `path` is a folder, which pandas, polars and DuckDB read as one table, and `loader` is a map-style
-        data set, or a plain `DataLoader` over one. The data set must have the same order in every process (sort lists
+        dataset, or a plain `DataLoader` over one. The dataset must have the same order in every process (sort lists
         of files). It is cut into blocks. Each process predicts its share of the blocks, and each block is a file
         `part-FIRST-END.parquet`, which appears whole. A process that dies loses the block that it works on. A run
         always resumes: it predicts the blocks that are missing, with any number of processes. No process waits for the
@@ -273,21 +262,15 @@ class BoCPredictor:
                 folder.write(tables, blocks)
             return path
         path, loader = check_parquet(path), as_loader(loader, *how)
-        sampler = getattr(loader, "sampler", None)
-        unordered = "" if getattr(loader, "in_order", True) or loader.num_workers < 2 else "in_order=False"
-        if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
-            unordered = type(sampler).__name__
-        if resume and unordered:
-            order = f"whose order is the same in the next run, got a DataLoader with {unordered}"
-            raise ValueError(f"expected a loader {order}; leave shuffle=True out, or resume=True")
+        if resume and (why := unknown_order(loader)):
+            raise ValueError(f"expected a loader in a known order for resume=True, got a DataLoader with {why}")
         batches, samples = with_indices(loader, self._reader), count_samples(loader)
+        sampler = getattr(loader, "sampler", None)
         if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
             which = f"process {sampler.rank + 1} of {sampler.num_replicas}"
             words = f"this file has the samples of {which} only; with shard='auto' all processes write one folder"
             warnings.warn(words, stacklevel=2)
         settings |= {"batches": length_hint(loader, -1)} if samples is None else {"samples": samples}
-        if isinstance(getattr(loader, "dataset", None), IterableDataset) and loader.num_workers > 1:
-            settings |= {"num_workers": loader.num_workers}  # which decide the order
         with exclusive_lock(path) if os.name == "posix" else nullcontext():
             if not resume:
                 with ParquetFile(path, metadata_of(settings)) as file:

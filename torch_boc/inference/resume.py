@@ -214,7 +214,7 @@ def remove_parts(path: Path) -> None:
 def check_complete(folder: str | os.PathLike[str], *, checksums: bool = True) -> int:
     """The number of samples in a folder that `BoCPredictor(..., shard=...)` wrote, or an error that names the gaps.
 
-    The parts themselves say how many samples the data set has, so that a copy of the folder can be checked as well. All
+    The parts themselves say how many samples the dataset has, so that a copy of the folder can be checked as well. All
     parts must be of one run, with the same columns and no row missing or doubled. Indices are counted, and not ids.
 
     Args:

@@ -91,7 +91,7 @@ def _groups(block: Block, by: str | None) -> dict[Any, Block]:
     for place, key in enumerate(keys if isinstance(keys, list) else keys.tolist()):
         if key is None or key != key:
             raise ValueError(
-                f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out of the data set "
+                f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out of the dataset "
                 "with filter, or give them a value of their own"
             )
         places.setdefault(key, []).append(place)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 UNKNOWN = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet one
-LONGEST = 4  # bytes of a character in UTF-8, and so the most tokens that one character may be spread over
 
 
 @dataclass(frozen=True)
@@ -106,22 +105,9 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
 
     A character may be spread over several tokens. The token that completes it has it, and those before it have "".
     """
-    # The new text of each token after the last few before it, which is fast: each is decoded a few times only.
-    texts, start, read = [], 0, 0
+    whole, texts, done = _decode(tokenizer, tokens), list[str](), 0
     for end in range(1, len(tokens) + 1):
-        known, text = _decode(tokenizer, tokens[start:read]), _decode(tokenizer, tokens[start:end])
-        complete = not text.endswith(UNKNOWN) or end - read > LONGEST or end == len(tokens)
-        if complete and text.startswith(known):
-            texts.append(text[len(known) :])
-            start, read = read, end
-        else:
-            texts.append("")
-    whole = _decode(tokenizer, tokens)
-    if "".join(texts) == whole:
-        return texts
-    # Slow but sure: each part ends where the text of the tokens so far stops to agree with the whole text.
-    texts, done = [], 0
-    for end in range(1, len(tokens) + 1):
+        # A token's text ends where the text of the tokens so far stops to agree with the whole text.
         text = whole if end == len(tokens) else _decode(tokenizer, tokens[:end]).rstrip(UNKNOWN)
         stop = max(done, len(os.path.commonprefix([text, whole])))  # noqa: RUF071, of characters
         texts.append(whole[done:stop])

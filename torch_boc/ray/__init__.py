@@ -1,4 +1,4 @@
-"""Ray Data: inference on a fleet, and summaries and calibration over data sets of any size.
+"""Ray Data: inference on a fleet, and summaries and calibration over datasets of any size.
 
 Ray is imported when a function here is called.
 """

@@ -1,4 +1,4 @@
-"""The summary of the probe, and a calibrated test, over the rows of a Ray data set."""
+"""The summary of the probe, and a calibrated test, over the rows of a Ray dataset."""
 
 import pickle
 import zlib
@@ -18,10 +18,10 @@ from .inference import check_dataset
 def fold(
     dataset: Any, empty: Callable[[], Any], add: Callable[[Any, Arrays], Any], merge: Callable[[Any, Any], Any]
 ) -> Any:
-    """Fold the blocks of a Ray data set into one state.
+    """Fold the blocks of a Ray dataset into one state.
 
     Each block becomes a state in the worker that has the block, which is `add(empty(), block)`. Only the states travel
-    to the program, which merges them one after the other. The data set need not fit in memory.
+    to the program, which merges them one after the other. The dataset need not fit in memory.
     """
 
     def state_of(block: Arrays) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def summarize(
     alpha: float = 0.05,
     ignore_index: int | None = None,
 ) -> Any:
-    """Summarize the probe over all rows of a Ray data set, with the keys of `torch_boc.functional.boc_summary`.
+    """Summarize the probe over all rows of a Ray dataset, with the keys of `torch_boc.functional.boc_summary`.
 
     The rows have logits, as lists or tensors of one length, or they are rows that a predictor has written, with
     `prediction`, `odds`, `loss`, `concentration` and `free_gap`. Each worker adds up the blocks that it has, and only
@@ -85,7 +85,7 @@ def summarize(
 def calibrate(
     dataset: Any, conformal_test: ConformalTest | None = None, *, logits: str = "logits", num_classes: int | None = None
 ) -> ConformalTest:
-    """Calibrate a `ConformalTest` with all rows of a Ray data set, which are held-out in-distribution samples.
+    """Calibrate a `ConformalTest` with all rows of a Ray dataset, which are held-out in-distribution samples.
 
     Args:
         dataset: a `ray.data.Dataset` with logits, or with the columns of a predictor, as for `summarize`. Without

@@ -1,4 +1,4 @@
-"""Inference on a cluster: a Ray data set in, a folder of Parquet files and the manifest of their run out."""
+"""Inference on a cluster: a Ray dataset in, a folder of Parquet files and the manifest of their run out."""
 
 import json
 import os
@@ -18,7 +18,7 @@ NEWER = "resume=True needs a newer Ray, with checkpoints in two phases, as 2.60 
 
 
 def check_dataset(dataset: Any) -> Any:
-    """Return the module `ray.data`, or raise if `dataset` is not one of its data sets."""
+    """Return the module `ray.data`, or raise if `dataset` is not one of its datasets."""
     data = require("ray", "data", purpose="work on a cluster needs").data
     if not isinstance(dataset, data.Dataset):
         raise TypeError(
@@ -52,7 +52,7 @@ def predict(
     resume: bool = False,
     **options: Any,
 ) -> str:
-    """Predict all rows of a Ray data set on a cluster, and write their columns as a folder of Parquet files.
+    """Predict all rows of a Ray dataset on a cluster, and write their columns as a folder of Parquet files.
 
     It is `dataset.map_batches` with `torch_boc.inference.BoCBatchPredictor`, and `write_parquet`. The values are those
     of `BoCPredictor`, and the folder has the logits only with `keep_logits=True`. Rows have no order there, so name an
@@ -63,7 +63,7 @@ def predict(
     folder that is there already is refused.
 
     With `resume`, Ray also notes there which ids are written. The next call with `resume` predicts the other rows, and
-    a call after the end does nothing. This needs an `id` that is different for each row, a data set that is read from
+    a call after the end does nothing. This needs an `id` that is different for each row, a dataset that is read from
     files (`ray.data.read_parquet` and others), and a Ray that has checkpoints: 2.60 has them, 2.51 has not. The
     settings of the two calls must agree; the model and the samples are not compared, so give the same. One run at a
     time may write to a folder: before you continue a run whose program was killed, make sure that its workers have
@@ -198,7 +198,7 @@ class Run:
             source = type(operator).__name__
             if not operator.input_dependencies and not source.startswith(("Read", "ListFiles")):
                 raise ValueError(  # Ray leaves out rows that are done only where it reads files
-                    "expected a data set that is read from files, as ray.data.read_parquet does, for resume=True, got "
+                    "expected a dataset that is read from files, as ray.data.read_parquet does, for resume=True, got "
                     f"one that begins with {source}; write it with write_parquet first"
                 )
         where = {"checkpoint_path": f"{self.path}.run/checkpoint", "override_filesystem": self._files}
