@@ -1,10 +1,10 @@
-"""Run a classifier over a Ray dataset on a cluster, write a row for each sample, and sum the rows up.
+"""Run a classifier over a Ray dataset on a cluster, write one row per sample, and sum the rows up.
 
     python examples/ray_batch_inference.py --input s3://bucket/samples --output s3://bucket/rows --workers 8 --gpus 1
     python examples/ray_batch_inference.py --smoke        # a random network on noise, on this machine, offline
 
 The input is a folder of Parquet files with a column `x` of arrays, `path`, and `label`. If the program is killed, call
-it again: it goes on where it was.
+it again: it resumes.
 """
 
 import argparse

@@ -66,7 +66,7 @@ for i in range(40):
 
 
 @unix_only
-def test_processes_that_write_the_same_file_leave_each_other_alone(tmp_path):
+def test_processes_that_write_the_same_file_do_not_disturb_each_other(tmp_path):
     """A new file was deleted as abandoned between its opening and its lock."""
     command = [sys.executable, "-c", WRITER, tmp_path / "a.parquet"]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]

@@ -14,7 +14,7 @@ LOGITS = [[2.0, 0.0, 1.0], [0.0, 1.0, -float("inf")]]
 @pytest.mark.parametrize(
     "source", [torch.tensor(LOGITS, requires_grad=True), np.array(LOGITS, dtype=np.float32), LOGITS * 2]
 )
-def test_logits_alone(source):
+def test_logits_only(source):
     data = read_logits(source, "test")
     assert torch.equal(data.logits[:2], torch.tensor(LOGITS))
     assert not data.logits.requires_grad

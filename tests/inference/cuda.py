@@ -22,7 +22,7 @@ class Pinned(Tensor):
 
 
 class Model(Counting):
-    """Runs on the device alone."""
+    """Runs only on the device."""
 
     def __init__(self, log) -> None:
         super().__init__()

@@ -212,7 +212,7 @@ def test_the_size_that_fits_is_remembered():
     ours = predictor(model)
     with pytest.warns(UserWarning, match="samples do not fit") as said:
         tables = joined(ours.predict(data()[0].split(10)))
-    warned = [f"{size} samples do not fit in memory; going on with {size // 2} at a time" for size in (10, 5)]
+    warned = [f"{size} samples do not fit in memory; continuing with {size // 2} at a time" for size in (10, 5)]
     assert [str(x.message) for x in said] == warned
     assert model.calls == [10, 5, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
     assert_same(tables, expected(model.layer(data()[0])))

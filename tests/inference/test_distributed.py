@@ -26,7 +26,7 @@ CASES = {
     "srun with WORLD_SIZE": (SLURM | {"WORLD_SIZE": 6}, (3, 6)),
     "one process": ({"WORLD_SIZE": 1}, (0, 1)),
     "no world": ({"RANK": 1}, "expected a number as WORLD_SIZE in the environment, got none; give shard="),
-    "no rank": ({"WORLD_SIZE": 2}, "expected RANK in the environment beside WORLD_SIZE"),
+    "no rank": ({"WORLD_SIZE": 2}, "expected RANK in the environment next to WORLD_SIZE"),
     "too large": ({"RANK": 2, "WORLD_SIZE": 2}, "expected a rank from 0 to 1 as RANK, got 2"),
     "no number": ({"RANK": "one", "WORLD_SIZE": 2}, "expected a number as RANK in the environment, got 'one'"),
     "Lightning's second node": (LIGHTNING | {"NODE_RANK": 1}, r"expected LOCAL_WORLD_SIZE or .* node 1.*shard=\(rank"),

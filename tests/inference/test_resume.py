@@ -242,7 +242,7 @@ def shorten(path):
 PART = part_name(range(4, 8))
 DAMAGES = {
     "empty manifest": ("manifest.json", lambda path: path.write_bytes(b""), r"got .*manifest.json, damaged. To start"),
-    "no manifest": ("manifest.json", Path.unlink, r"expected .*manifest.json beside the parts in .*, got none"),
+    "no manifest": ("manifest.json", Path.unlink, r"expected .*manifest.json next to the parts in .*, got none"),
     "no part": (PART, Path.unlink, r"expected a part from row 4 on in .*, got range\(8, 12\)"),
     "bit": (PART, flip, rf"a whole Parquet file, got .*{PART} .*To start over, delete .*parquet.run"),
     "fewer rows": (PART, shorten, rf"expected 4 rows in .*{PART}, got 1"),

@@ -1,4 +1,4 @@
-"""Classifiers and functions for the workers, which import this file: it needs torch alone."""
+"""Classifiers and functions for the workers, which import this file: it needs only torch."""
 
 import os
 import time

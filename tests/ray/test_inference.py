@@ -100,7 +100,7 @@ def test_summaries_of_groups_are_those_of_one_process(cluster):
 
 
 def test_predictions_are_those_of_one_process(cluster, files, tmp_path):
-    """Kept integers beside a null stay integers, which floats could not hold."""
+    """Kept integers next to a null stay integers, which floats could not hold."""
     test = ConformalTest().calibrate(models.linear()(torch.tensor(columns()["x"])).detach())
     options = {**NAMES, "keep": ["site"], "batch_size": BATCH, "conformal_test": test, "alpha": 0.1}
     path = predict(read(files), models.linear, tmp_path / "out", **options)

@@ -1,4 +1,4 @@
-"""`torch-boc text` and `torch-boc trace`: how well a language model predicts texts, and how sure it was of a token."""
+"""`torch-boc text` and `torch-boc trace`: how well a language model predicts texts, and traces of generated text."""
 
 import math
 import re
@@ -31,7 +31,7 @@ def text(
     """How well a language model predicts text files, and what its confidence in the next token is worth.
 
     Perplexity, bits per byte, accuracy and calibration of next-token prediction, lost coins, and the other numbers of
-    the probe; a row for each file, and one for all together.
+    the probe; one row per file, and one for all together.
 
     Texts longer than the context are read in windows that overlap by half; every token is scored once. Memory grows
     with the context, and neither with the length nor with the number of files: a file is read and tokenised in pieces
@@ -94,7 +94,7 @@ def trace(
     table: o.Tokens = None,
     json: o.Json = False,
 ) -> None:
-    """Generate text, and show how sure the model was of each token.
+    """Generate text, and show the model's uncertainty at each token.
 
     The page shows the text with its tokens tinted by their lost coins, confidence, entropy, rank or log-probability,
     and the likeliest tokens at each place. It is one file, which loads nothing. Older files of these names are

@@ -67,7 +67,7 @@ def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",
 
 
 class UnfinishedFile:
-    """A new file with a hidden, temporary name beside `path`, which is locked until `commit` gives it its name.
+    """A new file with a hidden, temporary name next to `path`, which is locked until `commit` gives it its name.
 
     The unfinished files that killed processes have left for the same path are deleted: those that nobody has locked.
 

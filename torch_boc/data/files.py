@@ -78,7 +78,7 @@ class LogitReader:
 
             - arrays: "logits" of shape (N, C), perhaps "target" (or another name of
               `torch_boc.data.extract.TARGET_NAMES`), further arrays of shape (N,), which are scores, higher = more
-              in-distribution, and arrays of text. `.npy` holds the logits alone; `.pt` may also hold a tensor or a pair
+              in-distribution, and arrays of text. `.npy` holds only logits; `.pt` may also hold a tensor or a pair
               (logits, target).
             - tables: columns logit_0 to logit_{C-1}, or (Parquet) a column "logits" of lists; further columns as above.
               `index` and columns without a name are left out. A text file without names has logits only.
@@ -86,7 +86,7 @@ class LogitReader:
             Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text and `.npz`
             are read as a whole.
         name: the name of the set in tables and messages; by default the name of the file without its ending.
-        from_probabilities: whether the file holds probabilities in place of logits; see `read_logits`.
+        from_probabilities: whether the file holds probabilities instead of logits; see `read_logits`.
         classes: names of the classes in their order. Columns of a table may have these names, and targets may be names
             instead of indices. If the names are whole numbers, such as 1 to 3, all targets are names. Or the number of
             classes, for the columns of a predictor in a file that does not tell it.
@@ -334,7 +334,7 @@ def read_logits(
         seed: of these rows.
         how: the other options of `LogitReader`: `from_probabilities`, `classes` and `targets`. Probabilities are not
             negative, and every row sums to 1, up to the digits that they are rounded to. Their logarithms are then the
-            logits, with 1e-30 in place of 0. A LogitSet already holds logits.
+            logits, with 1e-30 instead of 0. A LogitSet already holds logits.
     """
     if isinstance(source, LogitSet | ColumnSet):
         called = source.name if name is None else printable(name)

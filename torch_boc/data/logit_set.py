@@ -1,4 +1,4 @@
-"""`LogitSet`: logits with their targets and scores; the checks of its rows; probabilities in place of logits."""
+"""`LogitSet`: logits with their targets and scores; the checks of its rows; probabilities instead of logits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +100,7 @@ class LogitSet:
 
 @dataclass(frozen=True, eq=False)
 class ColumnSet:
-    """The columns that a predictor has kept of each sample, in place of the logits.
+    """The columns that a predictor has kept of each sample, instead of the logits.
 
     Attributes:
         statistics: what is known of each sample, without what only logits tell.

@@ -162,7 +162,7 @@ def _column_kind(kind: Any) -> str:
 
 
 def _values(name: str, column: Any, kind: str) -> Any:
-    """A column of Arrow as a tensor, in which a missing value is NaN, or as a list of strings; others as they are."""
+    """A column of Arrow as a tensor, in which a missing value is NaN, or as a list of strings; others unchanged."""
     if kind == TEXT:
         return ["" if x is None else str(x) for x in column.to_pylist()]
     if kind == NUMBERS:

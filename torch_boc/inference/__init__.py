@@ -1,4 +1,4 @@
-"""Batch inference: a loader in, a row for each sample out; or batches of arrays in, batches of columns out."""
+"""Batch inference: a loader in, one row per sample out; or batches of arrays in, batches of columns out."""
 
 from .batch_predictor import BoCBatchPredictor
 from .predictor import BoCPredictor

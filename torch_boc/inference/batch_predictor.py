@@ -24,7 +24,7 @@ class BoCBatchPredictor:
     output that `torch_boc.data.find_logits` knows, no probabilities, and smaller pieces if a batch does not fit in
     memory.
 
-    The result has a row for each row of the batch, in the same order: the `id` and the columns to `keep` as they came,
+    The result has one row per row of the batch, in the same order: the `id` and the columns to `keep` as they came,
     `target` and `target_log_probability` if you name a target, and the columns of `BoCPredictor`. It has the logits
     only with `keep_logits=True`.
 
@@ -43,7 +43,7 @@ class BoCBatchPredictor:
 
     Attributes:
         columns: the names of the columns of the result.
-        passed: the first of these, which are taken from the batch as they are: the id and the columns to keep.
+        passed: the first of these, which are taken unchanged from the batch: the id and the columns to keep.
 
     >>> import numpy
     >>> predictor = BoCBatchPredictor(lambda: torch.nn.Linear(5, 3), id="path", columns=["prediction", "gap"])
@@ -88,7 +88,7 @@ class BoCBatchPredictor:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the values of the result depend on, beside the model and the samples."""
+        """What the values depend on, apart from the model and the samples."""
         return {**self._blank.settings, "columns": list(self.columns)}
 
     def __call__(self, batch: Arrays) -> dict[str, Any]:

@@ -26,7 +26,7 @@ PATIENCE = 32
 
 
 def has_streams(device: torch.device) -> bool:
-    """Whether copies to and from the device can run beside its computation, from and to pinned memory."""
+    """Whether copies to and from the device can overlap its computation, from and to pinned memory."""
     return device.type in ("cuda", "xpu")
 
 
@@ -119,7 +119,7 @@ class Fitting:
             self.limit, self._fitted = piece.size // 2, 0
             gc.collect()
             torch.cuda.empty_cache()  # does nothing where there is none
-            words = f"{piece.size} samples do not fit in memory; going on with {self.limit} at a time"
+            words = f"{piece.size} samples do not fit in memory; continuing with {self.limit} at a time"
             warnings.warn(words, stacklevel=2)
         self._fitted += self.limit is not None
         if self.limit is not None and self._fitted % self._patience == 0:

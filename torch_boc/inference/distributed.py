@@ -45,7 +45,7 @@ def find_rank(shard: str | Rank) -> Rank:
     name = next(filter(os.environ.__contains__, LAUNCHERS), None)
     if name is None:
         if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
-            raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
+            raise ValueError(f"expected RANK in the environment next to WORLD_SIZE, got none; {REMEDY}")
         return Rank(0, 1)
     slurm = name == "SLURM_PROCID"
     rank, world = _number(name), _number(*(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if slurm else ("WORLD_SIZE",)))

@@ -43,7 +43,7 @@ def as_loader(
         data: the loader, dataset or tensor.
         batch_size: how many samples come in a batch.
         num_workers: how many processes read a dataset; None for as many as `safe_workers` finds. Tensors need none.
-        device: where the model runs. Workers' batches are pinned for a device that can copy beside its computation.
+        device: where the model runs. Workers' batches are pinned for a device that can copy while it computes.
 
     >>> [x.shape for (x,) in as_loader(torch.zeros(5, 2), batch_size=3)]
     [torch.Size([3, 2]), torch.Size([2, 2])]
@@ -96,8 +96,8 @@ def safe_workers(data: Any, device: torch.device | None) -> int:
     A model on the CPU needs the cores itself. In a notebook, in a script without `if __name__ == "__main__"` on systems
     that spawn processes, and for data that cannot be pickled, workers can fail.
     """
-    alone = "ipykernel" in sys.modules or multiprocessing.get_all_start_methods()[0] != "fork"
-    if device is None or device.type == "cpu" or alone or multiprocessing.current_process().daemon:
+    unsafe = "ipykernel" in sys.modules or multiprocessing.get_all_start_methods()[0] != "fork"
+    if device is None or device.type == "cpu" or unsafe or multiprocessing.current_process().daemon:
         return 0
     if isinstance(data, IterableDataset):
         return 0
@@ -109,7 +109,7 @@ def safe_workers(data: Any, device: torch.device | None) -> int:
 
 
 def has_own_memory(loader: Any) -> bool:
-    """Whether each batch of a loader has memory of its own, also where it is pinned."""
+    """Whether each batch of a loader has memory of its own, even if it is pinned."""
     if type(loader) is not DataLoader:
         return False
     return bool(loader.num_workers or loader.collate_fn in (default_collate, _collate, tuple))

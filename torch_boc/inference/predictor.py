@@ -1,4 +1,4 @@
-"""Run a classifier over a loader and keep a row for each sample."""
+"""Run a classifier over a loader and keep one row per sample."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractCont
 
 
 class BoCPredictor:
-    """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
+    """Runs a classifier over a loader and makes one row per sample, in the order of the loader.
 
     The columns are `index`, the `id` if you name one, `target` and `target_log_probability` if the loader has targets,
     and those of `torch_boc.functional.sample_columns`, all or the ones you choose, in float32 but for `odds` and
@@ -80,7 +80,7 @@ class BoCPredictor:
             predictor's device.
         alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
         acceptance: an `Acceptance`, calibrated with held-out samples of this model, for the column `accepted`: whether
-            the prediction may go out unseen. It is copied.
+            the prediction is accepted. It is copied.
         max_error: the largest error rate among the accepted predictions, with probability 95 % over the draw of the
             held-out set.
         id: the name of a column that says which sample a row is, such as "path": strings or numbers, under this key of
@@ -175,7 +175,7 @@ class BoCPredictor:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the values of a table depend on, beside the model and the samples."""
+        """What the values of a table depend on, apart from the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         settings = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
         settings |= {"logits": getattr(self.logits, "__qualname__", self.logits), "binary": self.binary}
@@ -247,7 +247,7 @@ class BoCPredictor:
             path: the path of the file, or of the folder with `shard`.
             resume: whether to continue an interrupted run.
             run_id: your own name for this model and these data, such as a commit and a version of the data. It is
-                compared in place of the checksum of the parameters, which is then not computed.
+                compared instead of the checksum of the parameters, which is then not computed.
         """
         require_pyarrow()
         tensors = chain(self.model.named_parameters(), self.model.named_buffers())
@@ -331,7 +331,7 @@ class BoCPredictor:
         if logits.ndim != 2 or len(logits) != batch.size:
             raise ValueError(
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; a "
-                "table has one row for each sample: put a module around the model that reduces the other axes"
+                "table has one row per sample: put a module around the model that reduces the other axes"
             )
         self.num_classes = logits.shape[-1]
         self._first.check(logits)

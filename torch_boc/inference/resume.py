@@ -148,7 +148,7 @@ class RunFolder:
         self.done = part_ranges(self.parts)  # before the manifest: the manifest of these parts is there by now
         if not manifest.exists():  # the processes of one launch write the same
             if self.done:
-                raise ValueError(f"expected {manifest} beside the parts in {self.parts}, got none. {self.remedy}")
+                raise ValueError(f"expected {manifest} next to the parts in {self.parts}, got none. {self.remedy}")
             write(manifest, json.dumps({"settings": settings, "block": block}, indent=1).encode())
         try:
             record = json.loads(manifest.read_text())

@@ -51,7 +51,7 @@ class Trace:
         return "".join(self.sequences[sequence].texts[start:])
 
     def to_frame(self) -> Any:
-        """A pandas table with a row for each token: sequence, position, is_prompt, token, text, and its numbers."""
+        """A pandas table with one row per token: sequence, position, is_prompt, token, text, and its numbers."""
         pandas = require("pandas", purpose="tables of tokens need")
         rows = [
             (number, place, place < record.prompt_length, token, text)
@@ -64,7 +64,7 @@ class Trace:
         return frame
 
     def summary(self) -> Any:
-        """A pandas table with a row for each sequence: perplexity, and the means of the numbers.
+        """A pandas table with one row per sequence: perplexity, and the means of the numbers.
 
         They are of the generated tokens, or of the prompt if nothing was generated. Tokens without numbers are left
         out.

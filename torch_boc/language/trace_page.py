@@ -76,7 +76,7 @@ def page(sequences: Sequence[TokenRecord], num_classes: int, quantity: str, titl
     if quantity not in SCALES:
         raise ValueError(f"expected a quantity among {', '.join(SCALES)}, got {quantity!r}")
     return _TEMPLATES.get_template("trace.html.jinja").render(
-        title=title or "How sure the model was, token by token",
+        title=title or "Uncertainty of the model, token by token",
         headline=f"{counts(sequences)}, a vocabulary of {num_classes:,} tokens.",
         quantity=quantity,
         scales=SCALES,

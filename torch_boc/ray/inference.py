@@ -28,7 +28,7 @@ def check_dataset(dataset: Any) -> Any:
 
 
 class TablePredictor(BoCBatchPredictor):
-    """A predictor of Arrow tables, whose id and kept columns stay as they are: NumPy has no integers beside a null."""
+    """A predictor of Arrow tables, whose id and kept columns stay unchanged: NumPy has no integers next to a null."""
 
     def __call__(self, table: Any) -> Any:
         """The columns of a table."""
@@ -144,7 +144,7 @@ def check_complete(path: str | os.PathLike[str]) -> str:
 
 
 class Run:
-    """A folder of rows, and beside it the folder `{path}.run` with the manifest and Ray's checkpoint.
+    """A folder of rows, and next to it the folder `{path}.run` with the manifest and Ray's checkpoint.
 
     Args:
         path: the folder of the rows: a path or a URI, such as "s3://bucket/folder".
