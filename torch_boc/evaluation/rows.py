@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from ..core.schema import COINS
 from ..data.errors import file_errors
 from ..data.files import open_content
 from ..inference.row_summary import RowSummary, Totals
@@ -36,22 +35,15 @@ def summarize_rows(source: str | os.PathLike[str], *, by: str | None = None, **o
     >>> summary["samples"], summary["nll"] > 0
     (tensor(100., dtype=torch.float64), tensor(True))
     """
-    how = RowSummary(by, **options)
+    summary, totals = RowSummary(by, **options), Totals()
     warn_if_incomplete(source)
     with file_errors(os.fspath(source)):
         content = open_content(os.fspath(source))
-        size = LOGIT_ROWS if how.logits in content.kinds else COLUMN_ROWS
-        if how.logits not in content.kinds and not {*COINS} <= {*content.kinds}:
-            raise ValueError(
-                f"expected a column {how.logits!r}, or those of a predictor, got {', '.join(content.kinds)}"
-            )
-        if by is not None and by not in content.kinds:
-            raise ValueError(f"expected a column {by!r} to group by, got {', '.join(content.kinds)}")
-
-    def fold(empty: Any, add: Any, _: Any) -> Totals:
-        total: Totals = empty()
-        for block in content.batches(how.used(content.kinds), size):
-            add(total, block)
-        return total
-
-    return how._replace(num_classes=how.num_classes or content.num_classes).result(fold)
+        summary = summary._replace(num_classes=summary.num_classes or content.num_classes)
+        names = summary.used(content.kinds)
+        if not names or (by is not None and by not in names):
+            needed = "a column 'logits', or those of a predictor" if by is None else f"a column {by!r} to group by"
+            raise ValueError(f"expected {needed}, got {', '.join(content.kinds)}")
+        for block in content.batches(names, LOGIT_ROWS if summary.logits in names else COLUMN_ROWS):
+            summary.add(totals, block)
+    return summary.result(totals)

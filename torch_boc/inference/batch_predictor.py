@@ -67,17 +67,15 @@ class BoCBatchPredictor:
             raise TypeError(f"expected factory as a function that returns the model, got {type(factory).__name__}")
         # Bad options are refused here, before workers start. A compiled module could not be pickled.
         self._blank = BoCPredictor(nn.Identity(), progress=False, **options | {"compile": False})
-        found = tuple(self._blank.empty(labelled=target is not None))
-        taken = ("target", *found)
-        check_id(id, taken)
-        if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
+        labelled = target is not None
+        made = (*(["target"] if labelled else []), *self._blank.empty(labelled=labelled))
+        check_id(id, ("target", *made))
+        if isinstance(keep, str) or {*keep} & {"target", *made, id} or len({*keep}) < len(keep):
             raise ValueError(f"expected keep as a list of different names, none of another column, got {keep!r}")
         self.factory, self.preprocess, self.inputs, self.target, self.id = factory, preprocess, inputs, target, id
-        self._options, self.passed = (
-            options | {"conformal_test": self._blank.conformal_test},
-            (*(() if id is None else (id,)), *keep),
-        )
-        self.columns = (*self.passed, *(() if target is None else ("target",)), *found)
+        self._options = options | {"conformal_test": self._blank.conformal_test}
+        self.passed = tuple(name for name in (id, *keep) if name is not None)
+        self.columns = (*self.passed, *made)
         self._predictor: BoCPredictor | None = None
 
     @property
@@ -94,8 +92,8 @@ class BoCBatchPredictor:
     def __call__(self, batch: Arrays) -> dict[str, Any]:
         """The columns of a batch."""
         inputs = [self.inputs] if isinstance(self.inputs, str) else self.inputs
-        for name in (*self.passed, *(() if self.target is None else (self.target,)), *(inputs or ())):
-            if name not in batch:
+        for name in (*self.passed, self.target, *(inputs or ())):
+            if name is not None and name not in batch:
                 raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
         size = len(next(iter(batch.values()), ()))
         table: dict[str, Any] = {} if self.target is None else {"target": torch.arange(0)}

@@ -1,13 +1,12 @@
 """The summary of rows that are too many to be held at once: blocks are added up one by one, in any order."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ..core.schema import COINS, Tally
 from ..core.tally import empty_tally
-from ..functional.checks import check_trials
 from ..functional.per_sample import SampleStats
 from ..functional.summary import summarize
 from ..functional.table_columns import TARGET_COLUMN, restore_sample_stats
@@ -19,7 +18,7 @@ Totals = dict[Any, Tally]
 
 
 class RowSummary(NamedTuple):
-    """How rows are summed up; see `torch_boc.ray.summarize`. It holds no sums, so that it can be sent to workers."""
+    """How rows are summed up; see `torch_boc.ray.summarize`. It holds no sums, so it can be sent to workers."""
 
     by: str | None = None
     logits: str = "logits"
@@ -32,16 +31,16 @@ class RowSummary(NamedTuple):
 
     def add(self, totals: Totals, block: Block) -> Totals:
         """Add the rows of a block to the tallies of their groups."""
-        trials = check_trials(self.trials)
         for key, rows in _groups(block, self.by).items():
             labels = column_tensor(self.target, rows[self.target]) if self.target in rows else None
-            found, total = stats_of(rows, self.logits, self.num_classes, labels, trials), empty_tally(self.bins)
-            if isinstance(found, Tensor):
-                add_logits(total, found, labels, trials=trials, alpha=self.alpha, ignore_index=self.ignore_index)
+            stats = stats_of(rows, self.logits, self.num_classes, labels, self.trials)
+            total = totals.setdefault(key, empty_tally(self.bins))
+            if isinstance(stats, Tensor):
+                options: dict[str, Any] = {"trials": self.trials, "ignore_index": self.ignore_index}
+                add_logits(total, stats, labels, alpha=self.alpha, **options)
             else:
                 counted = None if labels is None or self.ignore_index is None else labels != self.ignore_index
-                add_sample_stats(total, found._replace(counted=counted), alpha=self.alpha)
-            self.merge(totals, {key: total})
+                add_sample_stats(total, stats._replace(counted=counted), alpha=self.alpha)
         return totals
 
     def merge(self, totals: Totals, others: Totals) -> Totals:
@@ -51,18 +50,16 @@ class RowSummary(NamedTuple):
                 x.add_(y)
         return totals
 
-    def result(self, fold: Callable[..., Totals]) -> Any:
-        """The summary, or those of the groups, from a function that folds blocks: `fold(empty, add, merge)`."""
-        totals = fold(dict, self.add, self.merge)
+    def result(self, totals: Totals) -> Any:
+        """The summary, or those of the groups by their values."""
         if self.by is None:
             return summarize(totals.get(None, empty_tally(self.bins)))
         return {key: summarize(total) for key, total in totals.items()}
 
-    def used(self, names: Iterable[str]) -> list[str]:
+    def used(self, names: Collection[str]) -> list[str]:
         """The columns that it reads, of those that there are."""
-        there = {*names}
-        own = [self.logits] if self.logits in there else [*COINS, TARGET_COLUMN]
-        return [name for name in dict.fromkeys([*own, self.target, self.by]) if name in there]
+        sources = [self.logits] if self.logits in names else [*COINS, TARGET_COLUMN]
+        return [name for name in {*sources, self.target, self.by or self.target} if name in names]
 
 
 def stats_of(
@@ -73,11 +70,11 @@ def stats_of(
         return column_tensor(logits, block[logits])
     names = (*COINS, "energy", "logit_gap", TARGET_COLUMN)
     columns = {name: column_tensor(name, block[name]) for name in names if name in block}
-    columns |= {} if target is None else {"target": target}
     if not {*COINS} <= {*columns}:
         raise ValueError(f"expected a column {logits!r}, or those of a predictor, got {', '.join(block)}")
     if num_classes is None:
         raise ValueError("expected num_classes=, because the rows have no logits, got none")
+    columns |= {} if target is None else {"target": target}
     return restore_sample_stats(columns, num_classes=num_classes, trials=trials)
 
 
@@ -87,12 +84,9 @@ def _groups(block: Block, by: str | None) -> dict[Any, Block]:
         return {None: block}
     if by not in block:
         raise ValueError(f"expected a column {by!r} to group by, got {', '.join(block)}")
-    keys, places = block[by], dict[Any, list[int]]()
-    for place, key in enumerate(keys if isinstance(keys, list) else keys.tolist()):
-        if key is None or key != key:
-            raise ValueError(
-                f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out of the dataset "
-                "with filter, or give them a value of their own"
-            )
-        places.setdefault(key, []).append(place)
-    return {key: {name: x[rows] for name, x in block.items() if name != by} for key, rows in places.items()}
+    values, groups = block[by], dict[Any, list[int]]()
+    for row, value in enumerate(values if isinstance(values, list) else values.tolist()):
+        if value is None or value != value:
+            raise ValueError(f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out")
+        groups.setdefault(value, []).append(row)
+    return {value: {name: x[rows] for name, x in block.items() if name != by} for value, rows in groups.items()}

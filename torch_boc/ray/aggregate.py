@@ -3,7 +3,6 @@
 import pickle
 import zlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ..data.parquet import stored_classes
@@ -78,8 +77,8 @@ def summarize(
         A dict of scalar tensors in float64; with `by`, a dict of such dicts by the values of the column.
     """
     check_trials(trials)
-    classes = num_classes or classes_of(dataset)
-    return RowSummary(by, logits, target, classes, trials, bins, alpha, ignore_index).result(partial(fold, dataset))
+    rows = RowSummary(by, logits, target, num_classes or classes_of(dataset), trials, bins, alpha, ignore_index)
+    return rows.result(fold(dataset, dict, rows.add, rows.merge))
 
 
 def calibrate(
