@@ -1,20 +1,18 @@
-"""Small modules of either library, and Trainers without noise."""
+"""Small modules of Lightning, and Trainers without noise."""
 
 import csv
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch
 import pytest
-import pytorch_lightning
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torch_boc import BoCMetric
-from torch_boc.lightning import BoCCallback
+from torch_boc.lightning import BoCCallback, _compat
 
-LIBRARIES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
+lightning = _compat.lightning()  # under the name that the process has imported
 CLASSES = 5
 SAID = "BoCCallback skips"
 
@@ -53,10 +51,10 @@ def perceptron(classes: int = CLASSES) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, classes))
 
 
-def classifier(library: Any, model: nn.Module | None = None, gives: str = "logits", rate: float = 0.05) -> Any:
+def classifier(model: nn.Module | None = None, gives: str = "logits", rate: float = 0.05) -> Any:
     """A Lightning module as people write them, whose steps return the loss alone or the "logits" with it."""
 
-    class Classifier(library.LightningModule):
+    class Classifier(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.model = model or perceptron()
@@ -85,16 +83,16 @@ def classifier(library: Any, model: nn.Module | None = None, gives: str = "logit
     return Classifier()
 
 
-def trainer(library: Any, folder: Path, *callbacks: Any, **options: Any) -> Any:
+def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
     """A quiet Trainer on one CPU process; without a logger or checkpoints unless asked."""
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "enable_model_summary": False}
-    return library.Trainer(default_root_dir=folder, callbacks=list(callbacks), **quiet | defaults | options)
+    return lightning.Trainer(default_root_dir=folder, callbacks=list(callbacks), **quiet | defaults | options)
 
 
 def validated(folder: Path, module: Any, loaders: Any, **options: Any) -> Any:
     """What a callback with these options logs of a validation."""
-    run = trainer(lightning.pytorch, folder, BoCCallback(**options))
+    run = trainer(folder, BoCCallback(**options))
     run.validate(module, loaders, verbose=False)
     return run.callback_metrics
 

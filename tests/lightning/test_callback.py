@@ -11,7 +11,6 @@ from torch.utils.data import TensorDataset
 from tests.lightning.cases import (
     FAR,
     KNOWN,
-    LIBRARIES,
     NEAR,
     QUIET,
     TRAIN,
@@ -20,6 +19,7 @@ from tests.lightning.cases import (
     classifier,
     csv_rows,
     expected,
+    lightning,
     loader,
     logits_of,
     perceptron,
@@ -31,17 +31,16 @@ from torch_boc.functional.summary import CLASSWISE, DEFAULT_KEYS, RISK_KEYS
 from torch_boc.lightning import BoCCallback
 
 pytestmark = QUIET
-lightning = LIBRARIES["lightning"]
 
 
 def three():
     return {"cifar": loader(KNOWN), "svhn": loader(NEAR), "dtd": loader(FAR)}
 
 
-def test_loggers_monitors_and_checkpoints_see_each_epoch(library, tmp_path):
+def test_loggers_monitors_and_checkpoints_see_each_epoch(tmp_path):
     course = []
 
-    class Spy(library.Callback):
+    class Spy(lightning.Callback):
         def on_sanity_check_end(self, trainer, pl_module):
             assert not trainer.callback_metrics
 
@@ -49,14 +48,14 @@ def test_loggers_monitors_and_checkpoints_see_each_epoch(library, tmp_path):
             if not trainer.sanity_checking:
                 course.append(trainer.callback_metrics["val/boc/gap"].item())
 
-    keep = library.callbacks.ModelCheckpoint(
+    keep = lightning.callbacks.ModelCheckpoint(
         tmp_path, monitor="val/boc/gap", save_top_k=-1, filename="{epoch}", auto_insert_metric_name=False
     )
-    stop = library.callbacks.EarlyStopping("val/boc/gap", patience=1, min_delta=10.0)  # nothing improves by that much
-    loggers = [library.loggers.CSVLogger(tmp_path / "csv"), library.loggers.TensorBoardLogger(tmp_path / "board")]
-    module = classifier(library, rate=0.5)
+    stop = lightning.callbacks.EarlyStopping("val/boc/gap", patience=1, min_delta=10.0)  # nothing improves by that much
+    loggers = [lightning.loggers.CSVLogger(tmp_path / "csv"), lightning.loggers.TensorBoardLogger(tmp_path / "board")]
+    module = classifier(rate=0.5)
     options = {"max_epochs": 5, "enable_checkpointing": True, "logger": loggers, "log_every_n_steps": 1}
-    run = trainer(library, tmp_path, BoCCallback(plot_every_n_epochs=2), stop, Spy(), keep, **options)
+    run = trainer(tmp_path, BoCCallback(plot_every_n_epochs=2), stop, Spy(), keep, **options)
     run.fit(module, loader(TRAIN), loader(VAL))
     want = expected(module, VAL, DEFAULT_KEYS)
     assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(want, rel=1e-6)
@@ -76,18 +75,18 @@ def test_loggers_monitors_and_checkpoints_see_each_epoch(library, tmp_path):
 
 
 @pytest.mark.parametrize("stage", ["validate", "test"])
-def test_other_loops_and_samples_without_targets(library, stage, tmp_path):
-    module, prefix = classifier(library), "test/boc/" if stage == "test" else "val/boc/"
-    run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2, bins=7))
+def test_other_loops_and_samples_without_targets(stage, tmp_path):
+    module, prefix = classifier(), "test/boc/" if stage == "test" else "val/boc/"
+    run = trainer(tmp_path, BoCCallback(trials=50, alpha=0.2, bins=7))
     getattr(run, stage)(module, loader(VAL), verbose=False)
     want = expected(module, VAL, DEFAULT_KEYS, trials=50, alpha=0.2, bins=7)
     assert chosen(run.callback_metrics, prefix) == pytest.approx(want)
     module.validation_step = module.test_step = lambda batch, batch_idx: module(batch[0])
     bare = loader(TensorDataset(VAL.tensors[0]))
     for keys in (None, ("nll", *DEFAULT_KEYS[3:])):
-        run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2, keys=keys))
+        run = trainer(tmp_path, BoCCallback(trials=50, alpha=0.2, keys=keys))
         with pytest.warns(
-            UserWarning, match=rf"without .*nll.* of {prefix[:3]}.*: no batch has a target; `keys` without"
+            UserWarning, match=rf"skips .*nll.* of {prefix[:3]}.*: no batch has a target; give `keys` without"
         ):
             getattr(run, stage)(module, bare, verbose=False)
         assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in DEFAULT_KEYS[3:]})
@@ -96,17 +95,17 @@ def test_other_loops_and_samples_without_targets(library, stage, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"conformal_test": True, "ood": {1: "svhn"}}], ids=["alone", "compared"])
 def test_every_key_of_the_metric_can_be_asked(tmp_path, options):
-    module, keys = classifier(lightning), ("gap", *RISK_KEYS, CLASSWISE)
+    module, keys = classifier(), ("gap", *RISK_KEYS, CLASSWISE)
     loaders = [loader(VAL), loader(NEAR)] if options else loader(VAL)
     found = chosen(validated(tmp_path, module, loaders, keys=keys, **options), "val/boc/")
     assert {key: found[key] for key in keys} == pytest.approx(expected(module, VAL, keys), rel=1e-6)
 
 
 def test_training_steps(tmp_path):
-    module = classifier(lightning, rate=0.0)
+    module = classifier(rate=0.0)
     callback = BoCCallback(every_n_train_steps=2, keys=("samples", "gap", "nll"))
     options = {"logger": lightning.loggers.CSVLogger(tmp_path), "log_every_n_steps": 1, "max_epochs": 2}
-    trainer(lightning, tmp_path, callback, **options).fit(module, loader(TRAIN), loader(VAL))
+    trainer(tmp_path, callback, **options).fit(module, loader(TRAIN), loader(VAL))
     rows = csv_rows(tmp_path, "train/boc/gap")
     assert [row["step"] for row in rows] == ["1", "3", "5"]  # none is repeated under another step
     for row, batch in zip(rows, [TRAIN.tensors[0].split(16)[place] for place in (1, 0, 2)], strict=True):
@@ -117,12 +116,12 @@ def test_training_steps(tmp_path):
 
 def test_several_callbacks(tmp_path):
     callbacks = BoCCallback(keys=("gap",)), BoCCallback(keys=("gap",), prefix="part", logits="model.2")
-    run = trainer(lightning, tmp_path, *callbacks)
-    run.validate(classifier(lightning), loader(VAL), verbose=False)
+    run = trainer(tmp_path, *callbacks)
+    run.validate(classifier(), loader(VAL), verbose=False)
     assert set(run.callback_metrics) == {"val/boc/gap", "val/part/gap"}
     assert run.callback_metrics["val/boc/gap"] == run.callback_metrics["val/part/gap"]
     with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
-        trainer(lightning, tmp_path, BoCCallback(), BoCCallback())
+        trainer(tmp_path, BoCCallback(), BoCCallback())
 
 
 @pytest.mark.parametrize(
@@ -144,8 +143,8 @@ def test_wrong_arguments_are_refused_at_once(options, message):
 @pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
 @pytest.mark.parametrize("precision", ["bf16-true", "16-mixed", "64-true"])
 def test_precision_flags(precision, tmp_path):
-    module, seen, keys = classifier(lightning), [], ("samples", "gap", "accuracy")
-    run = trainer(lightning, tmp_path, BoCCallback(logits="model.2", keys=keys), precision=precision)
+    module, seen, keys = classifier(), [], ("samples", "gap", "accuracy")
+    run = trainer(tmp_path, BoCCallback(logits="model.2", keys=keys), precision=precision)
     run.fit(module, loader(VAL), loader(VAL))
     module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach().clone()))
     run.validate(module, loader(VAL), verbose=False)
@@ -163,11 +162,11 @@ def test_precision_flags(precision, tmp_path):
 def test_compiled(part, source, tmp_path):
     """A compiled network inside the module, or the whole module given to the Trainer compiled; validated twice."""
     torch.compiler.reset()
-    module, plain = classifier(lightning, gives="loss" if source else "logits"), classifier(lightning)
+    module, plain = classifier(gives="loss" if source else "logits"), classifier()
     if part == "model":
         module.model = torch.compile(module.model, backend="eager", fullgraph=True)
     given = torch.compile(module, backend="eager") if part == "module" else module
-    run = trainer(lightning, tmp_path, BoCCallback(logits=source, keys=("gap", "accuracy")))
+    run = trainer(tmp_path, BoCCallback(logits=source, keys=("gap", "accuracy")))
     for _ in range(2):
         run.validate(given, loader(VAL), verbose=False)
         assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(plain, VAL, ("gap", "accuracy")))
@@ -187,8 +186,8 @@ class TestLoaders:
         ],
     )
     def test_of_a_dict(self, ood, names, tmp_path):
-        module, callback = classifier(lightning), BoCCallback(keys=("gap",), scores=("msp",), ood=ood)
-        run = trainer(lightning, tmp_path, callback)
+        module, callback = classifier(), BoCCallback(keys=("gap",), scores=("msp",), ood=ood)
+        run = trainer(tmp_path, callback)
         run.validate(module, three(), verbose=False)
         for name, other, data in zip(names, ("svhn", "dtd"), (NEAR, FAR), strict=True):
             prefix = f"val/boc/{name or other}/"
@@ -197,8 +196,8 @@ class TestLoaders:
 
     def test_of_a_list_after_a_fit_with_others(self, tmp_path):
         """Lightning goes on to show the loaders of the fit while others are validated."""
-        module, callback = classifier(lightning), BoCCallback(keys=("gap", "accuracy"), ood={1: "svhn"})
-        run = trainer(lightning, tmp_path, callback)
+        module, callback = classifier(), BoCCallback(keys=("gap", "accuracy"), ood={1: "svhn"})
+        run = trainer(tmp_path, callback)
         run.fit(module, loader(KNOWN), three())
         run.validate(module, [loader(KNOWN), loader(FAR), loader(NEAR)], verbose=False)
         values = run.callback_metrics
@@ -222,9 +221,9 @@ class TestLoaders:
     @pytest.mark.parametrize(("loaders", "ood", "message"), WRONG)
     @pytest.mark.parametrize("checks", [2, 0], ids=["sanity check", "no sanity check"])
     def test_wrong_ones_are_an_error_before_training(self, loaders, ood, message, checks, tmp_path):
-        run = trainer(lightning, tmp_path, BoCCallback(ood=ood), num_sanity_val_steps=checks)
+        run = trainer(tmp_path, BoCCallback(ood=ood), num_sanity_val_steps=checks)
         with pytest.raises(ValueError, match=f"expected ood loaders of val .*{message}"):
-            run.fit(classifier(lightning), loader(KNOWN), loaders())
+            run.fit(classifier(), loader(KNOWN), loaders())
         assert run.global_step == 0
 
     @pytest.mark.parametrize("case", [0, 1, 3, 5])
@@ -232,14 +231,14 @@ class TestLoaders:
     def test_wrong_ones_of_other_loops_are_said(self, case, stage, tmp_path):
         """The same callback may serve a test without the loaders of the fit."""
         loaders, ood, _ = self.WRONG[case]
-        module, prefix = classifier(lightning), "test/boc/" if stage == "test" else "val/boc/"
-        run = trainer(lightning, tmp_path, BoCCallback(ood=ood, keys=("gap",)))
-        with pytest.warns(UserWarning, match=f"without some ood loaders of {prefix[:3]}.*: ValueError: expected"):
+        module, prefix = classifier(), "test/boc/" if stage == "test" else "val/boc/"
+        run = trainer(tmp_path, BoCCallback(ood=ood, keys=("gap",)))
+        with pytest.warns(UserWarning, match=f"skips some ood loaders of {prefix[:3]}.*: ValueError: expected"):
             getattr(run, stage)(module, loaders(), verbose=False)
         assert run.callback_metrics[f"{prefix}gap"].item() == pytest.approx(expected(module, KNOWN)["gap"])
         if case:
             assert set(run.callback_metrics) == {f"{prefix}{name}gap" for name in ("", "svhn/", "dtd/")}
-        run = trainer(lightning, tmp_path, BoCCallback(ood=ood, on_error="raise"))
+        run = trainer(tmp_path, BoCCallback(ood=ood, on_error="raise"))
         with pytest.raises(ValueError, match="expected"):
             getattr(run, stage)(module, loaders(), verbose=False)
 
@@ -247,17 +246,17 @@ class TestLoaders:
 class TestFigures:
     TAGS = ("val/boc/coherence", "val/boc/noise/coherence", "val/boc/noise/separation")
 
-    def fit(self, library, folder, logger):
+    def fit(self, folder, logger):
         """Three epochs, of which the second is drawn."""
         callback = BoCCallback(ood={1: "noise"}, plot_every_n_epochs=2)
-        run = trainer(library, folder, callback, logger=logger, max_epochs=3)
-        run.fit(classifier(library), loader(KNOWN, 20), [loader(KNOWN), loader(NEAR)])
+        run = trainer(folder, callback, logger=logger, max_epochs=3)
+        run.fit(classifier(), loader(KNOWN, 20), [loader(KNOWN), loader(NEAR)])
 
     @pytest.mark.slow
     def test_wandb_offline(self, tmp_path, monkeypatch):
         monkeypatch.setenv("WANDB_SILENT", "true")
         logger = lightning.loggers.WandbLogger(save_dir=tmp_path, offline=True, mode="offline")
-        self.fit(lightning, tmp_path, logger)
+        self.fit(tmp_path, logger)
         logger.experiment.finish()
         images = list(tmp_path.rglob("media/images/**/*.png"))
         assert len(images) == 3
@@ -265,16 +264,15 @@ class TestFigures:
 
     @pytest.mark.slow
     def test_mlflow(self, tmp_path, monkeypatch):
-        library = LIBRARIES["pytorch_lightning"]
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-        logger = library.loggers.MLFlowLogger(tracking_uri=f"file:{tmp_path}/runs", artifact_location=str(tmp_path))
-        self.fit(library, tmp_path, logger)
+        logger = lightning.loggers.MLFlowLogger(tracking_uri=f"file:{tmp_path}/runs", artifact_location=str(tmp_path))
+        self.fit(tmp_path, logger)
         found = {str(path.relative_to(tmp_path / logger.run_id / "artifacts")) for path in tmp_path.rglob("*.png")}
         assert found == {f"{tag}-step000008.png" for tag in self.TAGS}
 
     def test_files_without_a_tracker(self, tmp_path):
         logger = lightning.loggers.CSVLogger(tmp_path, name="runs", version="one")
-        self.fit(lightning, tmp_path, logger)
+        self.fit(tmp_path, logger)
         folder = tmp_path / "runs/one"
         names = [f"{tag.replace('/', '-')}-step000008.png" for tag in self.TAGS]
         assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".tmp")} == set(names)
@@ -283,8 +281,8 @@ class TestFigures:
     def test_validate_draws_always_but_not_in_a_fast_dev_run(self, tmp_path):
         callback = BoCCallback(plot_every_n_epochs=7)
         for options in ({}, {"fast_dev_run": True}):
-            run = trainer(lightning, tmp_path / str(len(options)), callback, **options)
-            run.validate(classifier(lightning), loader(VAL), verbose=False)
+            run = trainer(tmp_path / str(len(options)), callback, **options)
+            run.validate(classifier(), loader(VAL), verbose=False)
         assert [path.name for path in tmp_path.rglob("*.png")] == ["val-boc-coherence-step000000.png"]
 
 
@@ -299,16 +297,16 @@ class TestTargets:
         return loader(TensorDataset(VAL.tensors[0], target))
 
     def test_those_that_cross_entropy_ignores(self, tmp_path):
-        module = classifier(lightning)
+        module = classifier()
         found = validated(tmp_path, module, self.labelled(module, 0, 5, 20, value=-100))
         kept = [place for place in range(37) if place not in (0, 5, 20)]
         want = expected(module, TensorDataset(*(x[kept] for x in VAL.tensors)), DEFAULT_KEYS)
         assert chosen(found, "val/boc/") == pytest.approx(want)
 
     def test_only_ignored_ones_are_said(self, tmp_path):
-        module = classifier(lightning)
+        module = classifier()
         data = self.labelled(module, *range(37), value=-100)
-        with pytest.warns(UserWarning, match="without val: .*every target is ignore_index, -100; ignore_index=None"):
+        with pytest.warns(UserWarning, match="skips val: .*every target is ignore_index, -100; ignore_index=None"):
             found = validated(tmp_path, module, data)
         assert found["val/boc/nll"].isnan()
         assert not chosen(found, "val/boc/")
@@ -316,7 +314,7 @@ class TestTargets:
         assert chosen(found, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
 
     def test_those_that_are_no_classes_leave_what_needs_none(self, tmp_path):
-        module = classifier(lightning)
+        module = classifier()
         data = self.labelled(module, 0, 5, value=255)
         found = validated(tmp_path, module, data, keys=("gap", "samples"))  # nobody asks for targets
         assert found["val/boc/samples"] == 37
@@ -326,10 +324,10 @@ class TestTargets:
         assert chosen(found, "val/boc/") == pytest.approx(want)
         assert not list(tmp_path.glob("*.png"))
         with pytest.raises(ValueError, match=r"expected targets in \[0, 5\), got 2 outside"):
-            trainer(lightning, tmp_path, BoCCallback(on_error="raise")).validate(module, data)
+            trainer(tmp_path, BoCCallback(on_error="raise")).validate(module, data)
 
     def test_single_logits(self, tmp_path):
-        module, keys = classifier(lightning, perceptron(1)), ("nll", "accuracy")
+        module, keys = classifier(perceptron(1)), ("nll", "accuracy")
         module._step = lambda batch: {"logits": module(batch[0]), "labels": (batch[1] > 2).float()}
         found = validated(tmp_path, module, loader(VAL), binary=True, keys=keys)
         z, y = logits_of(module, VAL)[:, 0], (VAL.tensors[1] > 2).float()
@@ -339,17 +337,17 @@ class TestTargets:
 
 
 def test_what_is_known_before_training_is_an_error(tmp_path):
-    module = classifier(lightning)
+    module = classifier()
     with pytest.raises(ValueError, match="expected the name of a submodule"):
-        trainer(lightning, tmp_path, BoCCallback(logits="modle")).fit(module, loader(TRAIN), loader(VAL))
+        trainer(tmp_path, BoCCallback(logits="modle")).fit(module, loader(TRAIN), loader(VAL))
     assert module.calls == 0
-    run = trainer(lightning, tmp_path, BoCCallback(logits="no such thing"))
+    run = trainer(tmp_path, BoCCallback(logits="no such thing"))
     assert len(run.predict(module, loader(VAL))) == 3  # which needs no logits
 
 
 def test_a_monitored_value_that_cannot_be_computed_is_nan_and_ends_no_fit(tmp_path):
     """As `val/loss` would be: logits of NaN in the first epoch, and targets that do not fit in the last."""
-    module, keep = classifier(lightning, rate=0.0), lightning.callbacks.ModelCheckpoint(tmp_path, monitor="val/boc/nll")
+    module, keep = classifier(rate=0.0), lightning.callbacks.ModelCheckpoint(tmp_path, monitor="val/boc/nll")
     stop = lightning.callbacks.EarlyStopping("val/boc/nll", check_finite=False, patience=9)
     module.validation_step = lambda batch, batch_idx: {
         "logits": module(batch[0]) * (1.0 if module.current_epoch else math.nan),
@@ -357,7 +355,7 @@ def test_a_monitored_value_that_cannot_be_computed_is_nan_and_ends_no_fit(tmp_pa
     }
     callback = BoCCallback(conformal_test=True, alpha=0.1)
     options = {"max_epochs": 3, "enable_checkpointing": True, "num_sanity_val_steps": 0}
-    run = trainer(lightning, tmp_path, callback, stop, keep, **options)
+    run = trainer(tmp_path, callback, stop, keep, **options)
     few, unfit = "enough held-out samples .* got 0", r"targets of shape \(16,\), .* got targets of shape \(3,\)"
     with pytest.warns(match="rows of logits with NaN"), pytest.warns(match=few), pytest.warns(match=unfit):
         run.fit(module, loader(TRAIN), loader(VAL))

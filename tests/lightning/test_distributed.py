@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from tests.inference.cases import rows_of
-from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of
+from tests.lightning.cases import QUIET, chosen, classifier, expected, logits_of
 from tests.lightning.test_styles import SHARED_STYLES, X, Y, assert_values, network, reference
 from tests.lightning.two_processes import FAR, KNOWN, NEAR, SHARES
 from torch_boc import BoCSeparation, ConformalTest
@@ -33,7 +33,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def module():
-    return classifier(LIBRARIES["lightning"])
+    return classifier()
 
 
 def logged(folder, name):
@@ -113,7 +113,7 @@ def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
     drawn = {path.name for path in (run[0] / "failures").glob("*.png")}
     assert drawn == {f"val-boc-{tag}-step000000.png" for tag in ("coherence", "near-coherence", "near-separation")}
     assert run[1].count("BoCCallback skips a batch of val, loader 0") == 1
-    assert run[1].count("without val, loader 2 'far': ValueError: expected logits or log-probabilities") == 1
+    assert run[1].count("skips val, loader 2 'far': ValueError: expected logits or log-probabilities") == 1
 
 
 def test_bare_callbacks(run):

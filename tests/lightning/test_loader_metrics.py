@@ -8,7 +8,6 @@ from tests.dispatch import MemoryMeter, NoHostSync
 from tests.lightning.cases import (
     FAR,
     KNOWN,
-    LIBRARIES,
     NEAR,
     QUIET,
     SAID,
@@ -17,6 +16,7 @@ from tests.lightning.cases import (
     chosen,
     classifier,
     expected,
+    lightning,
     loader,
     logits_of,
     ours,
@@ -33,7 +33,6 @@ pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:nothing can be flagged"
 SCORES = ("msp", "energy", "gap")
 ALPHA = 0.1
 OPTIONS = [{}, {"score": "entropy"}, {"temperature": 3.0}, {"groups": "prediction"}, {"groups": "confidence"}]
-lightning = LIBRARIES["lightning"]
 
 
 def loop_of(metric=None, separation=None, **options):
@@ -85,12 +84,12 @@ class TestSeparation:
 class TestConformalTest:
     @pytest.mark.parametrize(("options", "batch"), [*zip(OPTIONS, (16, 7, 1, 16, 16), strict=True)])
     def test_level_power_and_the_test_itself(self, options, batch, tmp_path):
-        module, test = classifier(lightning), ConformalTest(**options)
+        module, test = classifier(), ConformalTest(**options)
         callback = BoCCallback(ood={1: "near"}, conformal_test=test, alpha=ALPHA)
-        run = trainer(lightning, tmp_path, callback)
+        run = trainer(tmp_path, callback)
         known = logits_of(module, KNOWN)
         whole = ConformalTest(**options).calibrate(known)
-        with pytest.warns(UserWarning, match=r"without `test/boc/flagged`: the test has no held-out samples; call tr"):
+        with pytest.warns(UserWarning, match=r"skips `test/boc/flagged`: the test has no held-out samples; call tr"):
             run.test(module, [loader(FAR), loader(NEAR)], verbose=False)
         assert not callback.conformal_test.calibrated, "test samples are for testing"
         assert "test/boc/flagged" not in run.callback_metrics
@@ -110,8 +109,8 @@ class TestConformalTest:
 
     @pytest.mark.parametrize("batch", [16, 7])
     def test_acceptance_of_odd_samples_by_the_even_ones(self, batch, tmp_path):
-        module, callback = classifier(lightning), BoCCallback(ood={1: "near"}, max_error=0.4)
-        run = trainer(lightning, tmp_path, callback)
+        module, callback = classifier(), BoCCallback(ood={1: "near"}, max_error=0.4)
+        run = trainer(tmp_path, callback)
         known = logits_of(module, KNOWN)
         target = torch.where(torch.arange(len(known)) % 9 == 0, known.argmin(-1), known.argmax(-1))
         labelled = TensorDataset(KNOWN.tensors[0], target)
@@ -121,7 +120,7 @@ class TestConformalTest:
         assert run.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
         assert expected > 0
         assert "val/boc/near/accepted" not in run.callback_metrics
-        alone = trainer(lightning, tmp_path, BoCCallback(max_error=0.4))
+        alone = trainer(tmp_path, BoCCallback(max_error=0.4))
         alone.validate(module, loader(labelled, batch), verbose=False)
         assert alone.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
         whole = Acceptance().calibrate(known, target)
@@ -130,12 +129,12 @@ class TestConformalTest:
         loaded.load_state_dict(callback.state_dict())
         assert torch.equal(loaded.acceptance.counts, whole.counts)
 
-    def test_checkpoints_keep_the_test_of_their_weights_and_it_is_ready_for_use(self, library, tmp_path):
-        module = classifier(library, rate=0.5)
-        keep = library.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, monitor="val/boc/nll")
+    def test_checkpoints_keep_the_test_of_their_weights_and_it_is_ready_for_use(self, tmp_path):
+        module = classifier(rate=0.5)
+        keep = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, monitor="val/boc/nll")
         tests = {"boc": ConformalTest(), "gap": ConformalTest("gap")}
         callbacks = [BoCCallback(conformal_test=test, prefix=prefix, alpha=ALPHA) for prefix, test in tests.items()]
-        run = trainer(library, tmp_path, *callbacks, keep, max_epochs=2, enable_checkpointing=True)
+        run = trainer(tmp_path, *callbacks, keep, max_epochs=2, enable_checkpointing=True)
         run.fit(module, loader(TRAIN), loader(KNOWN))
         for epoch in range(2):
             saved = torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=True)
@@ -160,7 +159,7 @@ class TestConformalTest:
         pictures, target = 4 * random(9, 4, 3, 5), torch.zeros(9, 4, 3, dtype=torch.long)
         target[:, 0] = -100
         for options in ({}, {"temperature": 2.0}):
-            loop = loop_of(BoCMetric(ignore_index=-100, dim=-1), test=ConformalTest(**options))
+            loop = loop_of(BoCMetric(ignore_index=-100, dim=-1), blank_test=ConformalTest(**options))
             for start in range(0, 9, 2):
                 loop.loaders[0].update(pictures[start : start + 2], target[start : start + 2])
             options["dim"], rows = -1, pictures[:, 1:]
@@ -171,7 +170,7 @@ class TestConformalTest:
         known, near, test = 4 * random(200, 5), random(40, 5, seed=1), ConformalTest("log_p_value")
         near[::4] = torch.nan
         metrics = (BoCMetric(trials=7, nan_strategy="ignore"), BoCSeparation(nan_strategy="ignore"))
-        loop = loop_of(*metrics, test=test)
+        loop = loop_of(*metrics, blank_test=test)
         loop.loaders[0].update(known, None)
         loop.loaders[1].update(near, None)
         found = loop.compute(("gap",))["near/flagged"]
@@ -181,9 +180,9 @@ class TestConformalTest:
         """Of 61 samples, 31 are in the first half: at 2 % all of them can flag a sample, and a half cannot."""
         callback = BoCCallback(ood={1: "near"}, conformal_test=True, alpha=0.02, keys=("gap",))
         for _ in range(2):  # in each run
-            run = trainer(lightning, tmp_path, callback, max_epochs=2)
+            run = trainer(tmp_path, callback, max_epochs=2)
             with pytest.warns(UserWarning, match="enough held-out samples to flag one at alpha=0.02, got 31") as said:
-                run.fit(classifier(lightning), loader(TRAIN), [loader(KNOWN), loader(NEAR)])
+                run.fit(classifier(), loader(TRAIN), [loader(KNOWN), loader(NEAR)])
             assert len(ours(said)) == 1
             assert run.callback_metrics["val/boc/flagged"].isnan()
             assert run.callback_metrics["val/boc/near/flagged"] > 0
@@ -204,7 +203,7 @@ class TestConformalTest:
 def test_batches_cost_no_host_sync_and_no_memory(options):
     """After the first batch, which is looked at on a CPU in case it holds probabilities."""
     test = None if options is None else ConformalTest(**options)
-    callback, module = BoCCallback(ood={1: "near"}, conformal_test=test, thresholds=4096), classifier(lightning)
+    callback, module = BoCCallback(ood={1: "near"}, conformal_test=test, thresholds=4096), classifier()
     callback._begin("val", module, ["", "near"])
     target = torch.zeros(20, dtype=torch.long)
 
@@ -238,15 +237,15 @@ def test_batches_cost_no_host_sync_and_no_memory(options):
 )
 def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):
     passes = count_passes(monkeypatch)
-    validated(tmp_path, classifier(lightning), [loader(KNOWN), loader(NEAR)], **options)
+    validated(tmp_path, classifier(), [loader(KNOWN), loader(NEAR)], **options)
     assert passes == [extras] * (len(loader(KNOWN)) + len(loader(NEAR)))
 
 
 class TestProblems:
     @pytest.mark.parametrize("first", [0, 1])
-    def test_values_beside_skipped_batches_are_those_of_the_others(self, library, first, tmp_path):
+    def test_values_beside_skipped_batches_are_those_of_the_others(self, first, tmp_path):
         """Also if the first is skipped: which half of the test a sample is in depends on what was read."""
-        module, calls, seen = classifier(library, rate=0.0), [], []
+        module, calls, seen = classifier(rate=0.0), [], []
 
         def failing(outputs, batch, module):
             calls.append(batch)
@@ -256,7 +255,7 @@ class TestProblems:
 
         module.on_validation_end = lambda: seen.append(chosen(run.callback_metrics, "val/boc/"))
         callback = BoCCallback(logits=failing, keys=("samples", "gap"), conformal_test=True, alpha=ALPHA)
-        run = trainer(library, tmp_path, callback, max_epochs=2, num_sanity_val_steps=0)
+        run = trainer(tmp_path, callback, max_epochs=2, num_sanity_val_steps=0)
         with pytest.warns(UserWarning, match=f"{SAID} a batch of val: KeyError: 'heatmap'") as said:
             run.fit(module, loader(TRAIN), loader(VAL))
         assert len(ours(said)) == 1
@@ -267,13 +266,13 @@ class TestProblems:
             assert found == pytest.approx(expected(module, data, ("samples", "gap")) | more)
 
     def test_a_figure_that_cannot_be_drawn_or_sent(self, tmp_path, monkeypatch):
-        module = classifier(lightning)
+        module = classifier()
         (tmp_path / "taken").touch()  # no folder can be made here
         for words in ("val/boc/coherence", "val/coherence: ZeroDivisionError"):
             with pytest.warns(UserWarning, match=f"{SAID} the figure {words}"):
                 found = validated(tmp_path / "taken", module, loader(VAL), plot_every_n_epochs=1, keys=("gap",))
             assert chosen(found, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
-            monkeypatch.setattr("torch_boc.metrics.BoCMetric.plot", lambda self: 1 / 0)
+            monkeypatch.setattr("torch_boc.plots.draw_tally", lambda *args: 1 / 0)
 
     def test_interruptions_pass(self):
         with pytest.raises(KeyboardInterrupt), ErrorPolicy("warn").tolerated("a batch"):

@@ -10,7 +10,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.lightning.cases import (
-    LIBRARIES,
     QUIET,
     VAL,
     chosen,
@@ -34,8 +33,8 @@ def from_module(outputs, batch, module):
 
 
 @pytest.mark.parametrize("source", [None, "model", "model.2", from_module], ids=["outputs", "top", "part", "function"])
-def test_every_source_gives_the_same_without_another_run_and_keeps_nothing(library, source, tmp_path):
-    module, alive, left = classifier(library, gives="logits" if source is None else "loss"), [], []
+def test_every_source_gives_the_same_without_another_run_and_keeps_nothing(source, tmp_path):
+    module, alive, left = classifier(gives="logits" if source is None else "loss"), [], []
 
     def remember(_, args, output):
         alive.append(weakref.ref(output))
@@ -49,7 +48,7 @@ def test_every_source_gives_the_same_without_another_run_and_keeps_nothing(libra
     keys = ("samples", "gap", "accuracy")
     callback = BoCCallback(logits=source, keys=keys, every_n_train_steps=2)
     trainer_options = {"inference_mode": False, "num_sanity_val_steps": 0}
-    run = trainer(library, tmp_path, callback, **trainer_options)
+    run = trainer(tmp_path, callback, **trainer_options)
     run.fit(module, loader(points(48, 1)), loader(VAL))
     assert module.calls == 3 + 3
     assert left == [0] * 6 or callable(source)
@@ -59,11 +58,11 @@ def test_every_source_gives_the_same_without_another_run_and_keeps_nothing(libra
     assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, VAL, keys))
 
 
-def test_error_leaves_no_hook(library, tmp_path):
-    module = classifier(library, gives="loss")
+def test_error_leaves_no_hook(tmp_path):
+    module = classifier(gives="loss")
     module.on_validation_batch_end = lambda *args: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        trainer(library, tmp_path, BoCCallback(logits="model")).validate(module, loader(VAL), verbose=False)
+        trainer(tmp_path, BoCCallback(logits="model")).validate(module, loader(VAL), verbose=False)
     assert not module.model._forward_hooks
 
 
@@ -141,7 +140,7 @@ class TestTokens:
         """With its defaults the callback logs the loss of the model itself."""
         cases = pytest.importorskip("tests.transformers.cases", exc_type=ModuleNotFoundError)
         data = DataLoader(cases.tagged(16, None if causal else 7), batch_size=16, collate_fn=cases.collate)
-        module = classifier(LIBRARIES["lightning"], cases.gpt2() if causal else cases.bert_tagger())
+        module = classifier(cases.gpt2() if causal else cases.bert_tagger())
         losses = []
 
         def step(batch, batch_idx):
@@ -173,7 +172,7 @@ def test_single_logits_become_two_classes(shape, convert):
         assert torch.equal(classes, TARGET % 2)
     found = LogitSource(binary=True).extract(single, (LOGITS, target[:3]), NOTHING)
     assert found.target is None
-    assert found.misplaced.startswith("expected targets of shape")
+    assert found.misfit.startswith("expected targets of shape")
 
 
 def test_a_target_that_does_not_fit_costs_only_what_needs_it():
@@ -181,19 +180,19 @@ def test_a_target_that_does_not_fit_costs_only_what_needs_it():
         found = LogitSource().extract(LOGITS, batch, NOTHING)
         assert found.rows.equal(LOGITS)
         assert found.target is None
-        assert found.misplaced.startswith("expected ")
+        assert found.misfit.startswith("expected ")
     assert LogitSource().extract(LOGITS, (LOGITS, TARGET, TARGET), NOTHING).target is None
     for target in (1, lambda outputs, batch, module: batch[1]):
         assert LogitSource(target=target).extract(LOGITS, (LOGITS, TARGET, 3), NOTHING).target is TARGET
     for batch in ({"x": LOGITS, "category": TARGET[:, None]}, SimpleNamespace(category=TARGET)):
         assert LogitSource(target="category").extract(LOGITS, batch, NOTHING).target.equal(TARGET)
     found = LogitSource(target="category").extract(LOGITS, {"label": TARGET}, NOTHING)
-    assert found.misplaced.startswith("expected a target 'category', got a dict with 'label'")
+    assert found.misfit.startswith("expected a target 'category', got a dict with 'label'")
 
 
 def test_copies_and_files_of_a_hooked_module_have_no_trace_of_it(tmp_path):
     """A snapshot in a step: the hook holds logits with a gradient, and its class is not known elsewhere."""
-    module, copies = classifier(LIBRARIES["lightning"], gives="loss"), []
+    module, copies = classifier(gives="loss"), []
 
     def snapshot(loss):
         copies.append(copy.deepcopy(module.model))
@@ -203,7 +202,7 @@ def test_copies_and_files_of_a_hooked_module_have_no_trace_of_it(tmp_path):
     step = module._step
     module._step = lambda batch: snapshot(step(batch))
     callback = BoCCallback(logits="model", every_n_train_steps=1)
-    trainer(LIBRARIES["lightning"], tmp_path, callback).fit(module, loader(VAL), loader(VAL))
+    trainer(tmp_path, callback).fit(module, loader(VAL), loader(VAL))
     assert b"torch_boc" not in (tmp_path / "model.pt").read_bytes()
     loaded = torch.load(tmp_path / "model.pt", weights_only=False)
     for model in (copies[-1], loaded):

@@ -15,12 +15,11 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 import torch_boc
-from tests.lightning.cases import LIBRARIES, QUIET, trainer
+from tests.lightning.cases import QUIET, lightning, trainer
 from torch_boc.data import capture_losses
 from torch_boc.lightning import BoCCallback
 
 pytestmark = QUIET
-lightning = LIBRARIES["lightning"]
 CLASSES, SAMPLES, BATCH = 5, 37, 16
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(SAMPLES, 8, generator=GENERATOR), torch.randint(CLASSES, (SAMPLES,), generator=GENERATOR)
@@ -75,11 +74,8 @@ class Steps:
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
 
-def module_class(library=lightning):
-    return type("Module", (Steps, library.LightningModule), {})
-
-
-Module = module_class()
+class Module(Steps, lightning.LightningModule):
+    """A module with one of the styles."""
 
 
 def batches(samples=None, size=BATCH):
@@ -178,8 +174,8 @@ def expected_warning(words):
     return pytest.warns(UserWarning, match=words) if words else nullcontext()
 
 
-def run_of(folder, *, library=lightning, **options):
-    return trainer(library, folder, BoCCallback(**options))
+def run_of(folder, **options):
+    return trainer(folder, BoCCallback(**options))
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -275,9 +271,9 @@ def near(xy):
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "mixup"])
-def test_fits(style, library, tmp_path):
-    module = module_class(library)(STYLES[style])
-    run = run_of(tmp_path, library=library, every_n_train_steps=3)
+def test_fits(style, tmp_path):
+    module = Module(STYLES[style])
+    run = run_of(tmp_path, every_n_train_steps=3)
     run.fit(module, batches(), batches())
     assert_values(run.callback_metrics, "train/boc/", reference(network()(X[32:]), Y[32:]))  # the third batch
     assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
@@ -374,7 +370,7 @@ def test_refused(style, checks, tmp_path):
     module.model.register_forward_hook(lambda _, args, output: module.outputs.append(output))
     make = (lambda xy: (xy[0], "abc")) if "no" in style else None
     for stage in ("fit", "validate", "test"):
-        run = trainer(lightning, tmp_path, BoCCallback(), num_sanity_val_steps=checks)
+        run = trainer(tmp_path, BoCCallback(), num_sanity_val_steps=checks)
         with pytest.raises(TypeError, match=words) as error:
             getattr(run, stage)(module, *[batches()] * (stage == "fit"), batches(make))
         assert str(error.value).count("\n") <= 2
@@ -405,7 +401,7 @@ def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part,
             module.model.compile(backend=counter, fullgraph=True)
         else:
             given = torch.compile(module, backend=counter)
-        run = trainer(lightning, tmp_path, *callbacks)
+        run = trainer(tmp_path, *callbacks)
         for _ in range(2):
             run.validate(given, batches(), verbose=False)
         counts.append(counter.frame_count)
@@ -419,7 +415,7 @@ def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part,
 def test_mixed_precision(style, tmp_path):
     module, seen = Module(STYLES[style]), []
     module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach()))
-    run = trainer(lightning, tmp_path, BoCCallback(), precision="bf16-mixed")
+    run = trainer(tmp_path, BoCCallback(), precision="bf16-mixed")
     run.validate(module, batches(), verbose=False)
     assert seen[0].dtype == torch.bfloat16
     assert_values(run.callback_metrics, "val/boc/", reference(torch.cat(seen), Y))
@@ -502,7 +498,7 @@ def test_the_last_call_of_a_training_step_counts(way, tmp_path):
         step = module.training_step
         module.training_step = lambda batch, batch_idx: module.manual_backward(step(batch, batch_idx))
     options = {"limit_val_batches": 0, "accumulate_grad_batches": 2 if way == "accumulated" else 1}
-    run = trainer(lightning, tmp_path, BoCCallback(every_n_train_steps=1), **options)
+    run = trainer(tmp_path, BoCCallback(every_n_train_steps=1), **options)
     run.fit(module, batches(), batches())
     assert_values(run.callback_metrics, "train/boc/", reference(calls[-1], Y[32:]))
 
@@ -511,7 +507,7 @@ def test_a_training_step_with_several_losses_is_refused_at_once(tmp_path):
     module = Module(lambda module, batch: logged(module, batch))
     module.head = network(3)
     module.training_step = lambda batch, batch_idx: two_heads(module, batch)
-    run = trainer(lightning, tmp_path, BoCCallback(every_n_train_steps=1000))
+    run = trainer(tmp_path, BoCCallback(every_n_train_steps=1000))
     with pytest.raises(TypeError, match="expected logits of one loss"):
         run.fit(module, batches(), batches())
     assert run.global_step == 1
@@ -526,10 +522,10 @@ def test_targets_of_the_batch_in_order_are_no_contrastive_loss(tmp_path):
 
 
 def test_classes_results_and_progress_bar(tmp_path, monkeypatch):
-    lines = []  # the loggers of the two libraries are shared, and silent where nobody listened at their import
-    monkeypatch.setattr("torch_boc.lightning.callback.say_info", lines.append)
+    lines = []  # the logger of Lightning is silent where nobody listened at its import
+    monkeypatch.setattr("torch_boc.lightning.callback.log_info", lines.append)
     callback = BoCCallback(num_classes=CLASSES, prog_bar=("nll",))
-    run = trainer(lightning, tmp_path, callback)
+    run = trainer(tmp_path, callback)
     run.fit(Module(logged), batches(), batches())
     assert lines == ["BoCCallback: the logits of 5 classes are from cross_entropy"]
     assert callback.results["val/boc/nll"] == pytest.approx(reference(network()(X), Y)["nll"], rel=1e-5)
@@ -539,16 +535,16 @@ def test_classes_results_and_progress_bar(tmp_path, monkeypatch):
     assert {key.split("/")[0] for key in callback.results} == {"test"}
     embeddings = Module(lambda module, batch: {"logits": module.model[:2](batch[0])})
     with pytest.raises(TypeError, match=r"expected logits with 5 classes, got 16"):
-        trainer(lightning, tmp_path, BoCCallback(num_classes=CLASSES)).validate(embeddings, batches())
+        trainer(tmp_path, BoCCallback(num_classes=CLASSES)).validate(embeddings, batches())
     with pytest.raises(ValueError, match="expected prog_bar as a list of names among accuracy"):
         BoCCallback(prog_bar=("samples",))
 
 
-def test_strategies_and_losses_of_others_stay_as_they_are(library, tmp_path):
+def test_strategies_and_losses_of_others_stay_as_they_are(tmp_path):
     """After errors in a step, with two callbacks, and with a mode of somebody else around."""
     callbacks = BoCCallback(), BoCCallback(prefix="other", logits="model")
-    run = trainer(library, tmp_path, *callbacks)
-    module = module_class(library)(lambda module, batch: 1 / 0)
+    run = trainer(tmp_path, *callbacks)
+    module = Module(lambda module, batch: 1 / 0)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             run.validate(module, batches(), verbose=False)

@@ -3,10 +3,10 @@
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from tests.inference.cases import rows_of
-from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, points, trainer
+from tests.lightning.cases import QUIET, classifier, loader, logits_of, points, trainer
 from torch_boc import ConformalTest
 from torch_boc.functional.table_columns import COLUMNS
 from torch_boc.lightning import BoCPredictionWriter
@@ -14,17 +14,16 @@ from torch_boc.lightning import BoCPredictionWriter
 pytestmark = QUIET
 DATA = points(37, 2)
 ORDER = torch.randperm(37, generator=torch.Generator().manual_seed(3)).tolist()
-lightning = LIBRARIES["lightning"]
 
 
 @pytest.fixture
 def module():
-    return classifier(lightning)
+    return classifier()
 
 
-def predict(folder, module, loaders, library=lightning, **options):
+def predict(folder, module, loaders, **options):
     writer = BoCPredictionWriter(folder / "out", **options)
-    trainer(library, folder, writer).predict(module, loaders, return_predictions=False)
+    trainer(folder, writer).predict(module, loaders, return_predictions=False)
     return folder / "out"
 
 
@@ -40,9 +39,9 @@ def assert_table(found, module, data, trials=100):
     torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-7)
 
 
-def test_one_file_with_every_sample(library, tmp_path):
-    module = classifier(library)
-    out = predict(tmp_path, module, loader(DATA), library, trials=20)
+def test_one_file_with_every_sample(tmp_path):
+    module = classifier()
+    out = predict(tmp_path, module, loader(DATA), trials=20)
     assert [path.name for path in out.iterdir()] == ["predictions-rank0.parquet"]
     assert_table(table(out), module, DATA, trials=20)
     metadata = parquet.read_schema(out / "predictions-rank0.parquet").metadata
@@ -51,7 +50,7 @@ def test_one_file_with_every_sample(library, tmp_path):
 
 def test_a_second_run_is_refused_before_it_begins(module, tmp_path):
     """Its rows took the place of the first run's, without a word. The earlier run may have had more processes."""
-    loop = trainer(lightning, tmp_path, BoCPredictionWriter(tmp_path / "out"))
+    loop = trainer(tmp_path, BoCPredictionWriter(tmp_path / "out"))
     loop.predict(module, loader(DATA), return_predictions=False)
     module.predict_step = lambda batch, batch_idx: pytest.fail("the model ran")
     for name in ("predictions-rank0.parquet", "predictions-rank1.parquet"):
@@ -90,28 +89,6 @@ def test_logits_of_a_submodule_or_a_function(module, tmp_path):
     assert not module.model[2]._forward_hooks
     step = lambda outputs, batch, module: (module(batch[0]), None)  # noqa: E731
     assert list(table(predict(tmp_path / "function", module, loader(DATA), logits=step))) == ["index", *COLUMNS]
-
-
-class Reusing(BatchSampler):
-    """Fills one list again and again."""
-
-    def __iter__(self):
-        indices = []
-        for batch in super().__iter__():
-            indices[:] = batch
-            yield indices
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_batch_sampler_that_reuses_one_list(module, tmp_path, workers):
-    """Right where each batch is fetched when it is needed, and refused where the list runs ahead of the batches."""
-    batches = DataLoader(DATA, batch_sampler=Reusing(SequentialSampler(DATA), 8, drop_last=False), num_workers=workers)
-    if not workers:
-        assert_table(table(predict(tmp_path, module, batches)), module, DATA)
-        return
-    with pytest.raises(ValueError, match=r"yields a new list for each batch.*let it yield list\(batch\)"):
-        predict(tmp_path, module, batches)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("mapping", [False, True])
@@ -177,4 +154,4 @@ def test_rows_that_are_no_samples_are_refused(module, tmp_path):
     with pytest.raises(ValueError, match=r"targets of shape \(32,\)"):
         predict(tmp_path, module, loader(DATA))
     with pytest.raises(ValueError, match=r"expected a batch \(x, target, id\).* the key 'path'"):
-        predict(tmp_path, classifier(lightning), loader(DATA), id="path")
+        predict(tmp_path, classifier(), loader(DATA), id="path")

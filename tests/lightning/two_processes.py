@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning  # noqa: F401, the second name of Lightning is tested here
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from tests.lightning.cases import LIBRARIES, classifier, loader, points
+from tests.lightning.cases import classifier, lightning, loader, points
 from tests.lightning.cases import trainer as one_process
 from tests.lightning.test_styles import SHARED_STYLES, STYLES, Module, X, Y
 from torch_boc import ConformalTest
@@ -20,12 +21,11 @@ from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 KNOWN, NEAR, FAR = points(53, 1, 3.0), points(21, 2, 0.5), points(20, 3, 9.0)
 OOD = {1: "near", 2: "far"}
 SHARES = {0: (range(40), range(3), range(20)), 1: (range(40, 53), range(3, 21), range(0))}
-library = LIBRARIES["lightning"]
 
 
 def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
     """A Trainer of two processes."""
-    return one_process(library, folder, *callbacks, devices=2, strategy="ddp", **options)
+    return one_process(folder, *callbacks, devices=2, strategy="ddp", **options)
 
 
 def shares(rank: int) -> list[DataLoader]:
@@ -92,7 +92,7 @@ def fit(folder: Path, module: Any) -> None:
             return outputs["logits"], batch[1]
         raise KeyError("heatmap")
 
-    keep = library.callbacks.ModelCheckpoint(folder, monitor="val/boc/nll", filename="best")
+    keep = lightning.callbacks.ModelCheckpoint(folder, monitor="val/boc/nll", filename="best")
     other = BoCCallback(prefix="other", logits=failing, keys=("samples", "gap"), every_n_train_steps=1)
     run = trainer(folder, BoCCallback(every_n_train_steps=2, page=True), other, keep, enable_checkpointing=True)
     run.fit(module, loader(KNOWN, 4), loader(NEAR, 4))
@@ -120,7 +120,7 @@ def validate_styles(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    target, network = Path(sys.argv[1]), classifier(library)
+    target, network = Path(sys.argv[1]), classifier()
     network.allow_zero_length_dataloader_with_multiple_devices = True
     validate(target, network)
     writer = BoCPredictionWriter(target / "predictions")

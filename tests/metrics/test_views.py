@@ -1,6 +1,5 @@
 """`boc_metrics` gives the values of `BoCMetric` in the containers that take only metrics of one number."""
 
-import lightning.pytorch
 import pytest
 import torch
 from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric
@@ -77,7 +76,7 @@ class TestLightning:
 
     @pytest.mark.parametrize("how", ["collection", "one view", "on epoch end"])
     def test_values_are_logged(self, tmp_path, how):
-        module = classifier(lightning.pytorch)
+        module = classifier()
         module.metrics = boc_metrics()["nll"] if how == "one view" else boc_metrics()
 
         def step(batch, batch_idx):
@@ -94,7 +93,7 @@ class TestLightning:
         module.validation_step = step
         if how == "on epoch end":
             module.on_validation_epoch_end = end
-        run = trainer(lightning.pytorch, tmp_path)
+        run = trainer(tmp_path)
         for data in (TRAIN, VAL):  # an epoch does not see the one before it
             run.validate(module, loader(data), verbose=False)
             want = expected(module, data, ("nll",) if how == "one view" else DEFAULT_KEYS)

@@ -1,6 +1,6 @@
 """Lightning: a callback that logs the probe, and a writer of predictions with their coherence.
 
-Both serve the Trainers of `lightning.pytorch` and of `pytorch_lightning`.
+Both are for the Trainer of `lightning.pytorch`, or of `pytorch_lightning` where only this has been imported before.
 """
 
 from .callback import BoCCallback

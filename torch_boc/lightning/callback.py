@@ -14,7 +14,7 @@ from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.error_policy import ErrorPolicy
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
-from ._compat import Callback, say_info
+from ._compat import Callback, log_info
 from .loader_metrics import LoopConfig, LoopMetrics, loader_names, match_ood_loaders
 from .logit_source import LogitFunction, LogitSource, TargetSource
 from .page import History, write_page
@@ -166,7 +166,7 @@ class BoCCallback(Callback):
             logits, target, dim, ignore_index=ignore_index, binary=binary, num_classes=num_classes
         )
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
-        problems = ErrorPolicy(on_error, "BoCCallback", "; on_error='raise' stops with the error")
+        self._policy = ErrorPolicy(on_error, "BoCCallback", "; on_error='raise' stops with the error")
         if max_error is not None:
             check_share("max_error", max_error)
         if not isinstance(conformal_test, bool | ConformalTest | None):
@@ -178,14 +178,14 @@ class BoCCallback(Callback):
         if blank is not None:
             check_share("alpha", alpha)
             blank.reset()
-        self._probes = LoopConfig(metric, separation, blank, alpha, problems, max_error=max_error)
+        self._config = LoopConfig(metric, separation, blank, alpha, self._policy, max_error=max_error)
         self.conformal_test = None if blank is None else blank.clone()
         self.acceptance: Acceptance | None = None
         self.results: dict[str, float] = {}
         self._loops: dict[str, LoopMetrics] = {}
         self.page, self._history = page, History()
         self._watches: list[Callable[[], None]] = []
-        self._told = False
+        self._origin_logged = False
 
     @property
     def state_key(self) -> str:
@@ -202,7 +202,7 @@ class BoCCallback(Callback):
         """Take the test of a checkpoint, if there is one and this callback has a test. Another prefix leaves it out."""
         if self.conformal_test is not None and "conformal_test" in state_dict:
             self.conformal_test.load_state_dict(state_dict["conformal_test"])
-        if self._probes.max_error is not None and "acceptance" in state_dict:
+        if self._config.max_error is not None and "acceptance" in state_dict:
             self.acceptance = Acceptance(validate_args=False)
             self.acceptance.load_state_dict(state_dict["acceptance"])
         self._history = dict(state_dict.get("page", {})) if self.page else {}
@@ -210,8 +210,8 @@ class BoCCallback(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin a run."""
         self.teardown(trainer, pl_module, stage)  # of a run that was interrupted
-        self._loops, self._told = {}, False
-        self._probes.problems.kinds.clear()
+        self._loops, self._origin_logged = {}, False
+        self._policy.kinds.clear()
         for loop, step in STEPS.items():
             self._watches.append(watch_step(trainer.strategy, step, partial(self._watch, trainer, pl_module, loop)))
 
@@ -221,8 +221,7 @@ class BoCCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check the out-of-distribution loaders, if the sanity check has not done so."""
-        _, wrong = match_ood_loaders(self.ood, loader_names(trainer, "val"), "val")
-        if wrong:
+        if wrong := match_ood_loaders(self.ood, loader_names(trainer, "val"), "val")[1]:
             raise ValueError(wrong)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -267,7 +266,7 @@ class BoCCallback(Callback):
         else:
             self._finish("val", trainer, pl_module)
             # Without a new test, none that belongs to earlier weights is kept.
-            blank = self._probes.test
+            blank = self._config.blank_test
             self.conformal_test = self._loops["val"].test or (None if blank is None else blank.clone())
             self.acceptance = self._loops["val"].acceptance
 
@@ -300,51 +299,53 @@ class BoCCallback(Callback):
     def _begin(self, stage: str, module: Any, names: list[str], *, strict: bool = False) -> None:
         self._source.attach(module)
         present, wrong = match_ood_loaders({} if stage == "train" else self.ood, names, stage)
-        with nullcontext() if strict else self._probes.problems.tolerated(f"some ood loaders of {stage}"):
-            if wrong:
-                raise ValueError(wrong)
-        tested = self.conformal_test if stage == "test" else None
-        service = tested if tested is not None and tested.calibrated else None
-        if tested is not None and service is None:
-            self._probes.problems.warn_once(
-                f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
-                "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
-            )
+        if wrong and strict:
+            raise ValueError(wrong)
+        if wrong:
+            self._policy.handle(f"some ood loaders of {stage}", ValueError(wrong))
+        calibrated_test = None
+        if stage == "test" and self.conformal_test is not None:
+            if self.conformal_test.calibrated:
+                calibrated_test = self.conformal_test
+            else:
+                self._policy.warn_once(
+                    f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
+                    "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
+                )
         # If several processes work on each sample, only those of one group have different samples.
         mesh = module.device_mesh
         group = None if mesh is None else mesh["data_parallel"].get_group()
-        test = self._probes.test if stage == "val" or service is not None else None
-        max_error = self._probes.max_error if stage == "val" else None
-        probes = replace(
-            self._probes, test=test, service=service, max_error=max_error, device=module.device, group=group
-        )
-        earlier, self._loops[stage] = self._loops.get(stage), LoopMetrics(stage, names, present, probes)
+        options: dict[str, Any] = {"device": module.device, "group": group, "calibrated_test": calibrated_test}
+        if stage != "val":
+            options |= {"max_error": None, "blank_test": self._config.blank_test if calibrated_test else None}
+        earlier = self._loops.get(stage)
+        self._loops[stage] = LoopMetrics(stage, names, present, replace(self._config, **options))
         if earlier is not None:
             self._loops[stage].logged, self._loops[stage].worked = earlier.logged, earlier.worked
 
-    def _add(self, stage: str, outputs: Any, batch: Any, module: Any, place: int = 0) -> None:
-        loaders = self._loops[stage].loaders
-        loaders[place].add(self._source, outputs, batch, module, loaders[0].metric.num_classes)
-        if not self._told and loaders[place].origin:
-            self._told = True
-            classes = loaders[place].metric.num_classes
-            say_info(f"{type(self).__name__}: the logits of {classes} classes are from {loaders[place].origin}")
+    def _add(self, stage: str, outputs: Any, batch: Any, module: Any, index: int = 0) -> None:
+        first, loader = self._loops[stage].loaders[0], self._loops[stage].loaders[index]
+        loader.add(self._source, outputs, batch, module, first.metric.num_classes)
+        if not self._origin_logged and loader.origin:
+            self._origin_logged = True
+            classes = loader.metric.num_classes
+            log_info(f"{type(self).__name__}: the logits of {classes} classes are from {loader.origin}")
 
-    def _log(self, stage: str, module: Any, **how: bool) -> dict[str, float]:
+    def _log(self, stage: str, module: Any, **options: bool) -> dict[str, float]:
         values = self._loops[stage].compute(self.keys, if_labelled=self._if_labelled)
         named = {f"{stage}/{self.prefix}/{key}": value for key, value in values.items()}
         shown = {f"{stage}/{self.prefix}/{key}" for key in self.prog_bar}
-        with self._probes.problems.tolerated(f"what is logged of {stage}"):
+        with self._policy.tolerated(f"the log of {stage}"):
             for bar in (False, True):
                 part = {name: value for name, value in named.items() if (name in shown) == bar}
-                module.log_dict(part, add_dataloader_idx=False, batch_size=1, prog_bar=bar, **how)
+                module.log_dict(part, add_dataloader_idx=False, batch_size=1, prog_bar=bar, **options)
         return {key: float(value) for key, value in named.items()}
 
     def _finish(self, stage: str, trainer: Any, module: Any) -> None:
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
         self.results = self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
         if self.page and stage == "val" and trainer.state.fn == "fit":
-            with self._probes.problems.tolerated("the page"):
+            with self._policy.tolerated("the page"):
                 write_page(self._loops[stage], self._history, trainer, module, self.prefix)
         every = self.plot_every_n_epochs
         if every is None or trainer.fast_dev_run or (trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every):
@@ -352,7 +353,7 @@ class BoCCallback(Callback):
         folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
         for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():
             tag = f"{stage}/{self.prefix}/{name}"
-            with self._probes.problems.tolerated(f"the figure {tag}"):
+            with self._policy.tolerated(f"the figure {tag}"):
                 sent = [_send(figure, tag, trainer.global_step, logger) for logger in trainer.loggers]
                 if not any(sent):
                     path = Path(folder) / f"{tag.replace('/', '-')}-step{trainer.global_step:06d}.png"

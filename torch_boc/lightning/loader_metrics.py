@@ -1,17 +1,17 @@
-"""The loaders of one loop: their names, their metrics, and what becomes of batches that cannot be read."""
+"""The loaders of one loop: their names, their metrics, and how many of their batches could be read."""
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
-from ..core.schema import Counts, Tally
+from .. import plots
+from ..core.schema import Counts
 from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.per_sample import strided
 from ..functional.registry import required_extras
@@ -41,7 +41,7 @@ def loader_names(trainer: Any, stage: str) -> list[str]:
         return ["combined"]
     if isinstance(combined.iterables, Mapping) and len(combined.iterables) == len(combined.flattened):
         return [str(name) for name in combined.iterables]
-    return [f"dataloader_idx_{place}" for place in range(len(combined.flattened))]
+    return [f"dataloader_idx_{index}" for index in range(len(combined.flattened))]
 
 
 def match_ood_loaders(ood: Mapping[int | str, str], names: Sequence[str], stage: str) -> tuple[dict[int, str], str]:
@@ -51,13 +51,13 @@ def match_ood_loaders(ood: Mapping[int | str, str], names: Sequence[str], stage:
     Nothing is wrong before the loaders are known.
     """
     # From a file of LightningCLI an index comes as a string; a loader of that name comes first.
-    known: dict[int | str, int] = {key: place for place in range(len(names)) for key in (place, str(place))}
-    known |= {name: place for place, name in enumerate(names)}
-    found = {known[loader]: label for loader, label in ood.items() if loader in known}
-    others = {name for place, name in enumerate(names) if place > 0 and place not in found}
-    present = {place: label for place, label in found.items() if place > 0 and label not in others}
-    wrong = [f"{loader!r} as {label!r}" for loader, label in ood.items() if known.get(loader) not in present]
-    loaders = ", ".join(f"{place} {name!r}" for place, name in enumerate(names))
+    indices: dict[int | str, int] = {key: index for index in range(len(names)) for key in (index, str(index))}
+    indices |= {name: index for index, name in enumerate(names)}
+    labels = {indices[loader]: label for loader, label in ood.items() if loader in indices}
+    others = {name for index, name in enumerate(names) if index > 0 and index not in labels}
+    present = {index: label for index, label in labels.items() if index > 0 and label not in others}
+    wrong = [f"{loader!r} as {label!r}" for loader, label in ood.items() if indices.get(loader) not in present]
+    loaders = ", ".join(f"{index} {name!r}" for index, name in enumerate(names))
     return present, "" if not (names and wrong) else (
         f"expected ood loaders of {stage} after the in-distribution loader, which is the first, with names of their "
         f"own, got {' and '.join(wrong)}, and {len(names)} loaders in all: {loaders}; give several as a list or a "
@@ -72,11 +72,10 @@ class LoopConfig:
     Attributes:
         metric: cloned for each loader.
         separation: cloned for the first loader and each out-of-distribution one.
-        test: says how samples are scored for a conformal test; None for no test.
+        blank_test: how samples are scored for a conformal test; None for no test.
         alpha: the level of the test.
-        problems: what to do about errors.
-        service: the calibrated test whose flags are reported. None to report those of a test that is calibrated with
-            the first loader.
+        policy: what to do about errors.
+        calibrated_test: the test whose flags are reported; None for one that is calibrated with the first loader.
         max_error: the error rate at which predictions of the first loader are accepted; None for no acceptance.
         device: where the logits will be.
         group: the processes that have different samples; None for all.
@@ -84,89 +83,100 @@ class LoopConfig:
 
     metric: BoCMetric
     separation: BoCSeparation
-    test: ConformalTest | None = None
+    blank_test: ConformalTest | None = None
     alpha: float = 0.05
-    problems: ErrorPolicy = field(default_factory=ErrorPolicy)
-    service: ConformalTest | None = None
+    policy: ErrorPolicy = field(default_factory=ErrorPolicy)
+    calibrated_test: ConformalTest | None = None
     max_error: float | None = None
     device: torch.device = CPU
     group: Any = None
+
+
+@dataclass
+class BatchCounts:
+    """How many batches of a loader were read, were skipped, have targets, and have targets that cannot be used.
+
+    `refused` counts the errors that make all values of the loader unreliable.
+    """
+
+    read: int = 0
+    skipped: int = 0
+    labelled: int = 0
+    misfits: int = 0
+    refused: int = 0
 
 
 class LoaderMetrics:
     """The metrics of one loader.
 
     Args:
-        what: the loader in words, for messages.
-        probes: what is measured.
-        place: its index. The first is in-distribution.
-        others: the indices of the out-of-distribution loaders.
+        title: the loader in messages.
+        config: what is measured.
+        index: its index. The first is in-distribution.
+        ood: the indices of the out-of-distribution loaders.
 
     Attributes:
         key: the stage and the index.
-        origin: where the logits are from, in words.
-        taken: how many batches were read.
-        skipped: how many batches could not be read.
-        refused: how many errors make all values of the loader unreliable.
-        labelled: how many batches have targets.
-        misplaced: how many batches have targets that could not be used; then the values about targets are NaN.
+        origin: where the logits are from, for the log.
+        batches: how many batches of this process were read, skipped, and so on.
         error: why no batch could be read so far.
         ood: whether the samples are out-of-distribution. Their targets do not count.
-        tests: the conformal test with the samples, or those with two parts of the samples of the first loader: the
-            samples 0, 2, 4, ... of this process are in the first part, however the loader cuts them into batches.
-            This and what follows are of all processes after `sample_stats`.
-        judges: the same for acceptance, of the first loader only.
+        tests: the conformal test with the samples, or those with two halves of the samples of the first loader: the
+            samples 0, 2, 4, ... of this process are in the first half, however the loader cuts them into batches.
+            This and what follows are of all processes after `sync`.
+        acceptances: the same for acceptance, of the first loader only.
         summary: the summary of `BoCMetric`.
         total: the tally behind it.
-        apart: how well the loader is separated from the first one; empty if it is not compared.
+        detection: AUROC and so on against the first loader; empty if it is not compared.
     """
 
-    def __init__(self, what: str, probes: LoopConfig, place: int, others: Collection[int]) -> None:
-        self.what, self.ood, self.problems, self.group = what, place in others, probes.problems, probes.group
-        self.key, self.origin = (what.partition(",")[0], place), ""
+    def __init__(self, title: str, config: LoopConfig, index: int, ood: Collection[int]) -> None:
+        self.title, self.ood, self.policy, self.group = title, index in ood, config.policy, config.group
+        self.key, self.origin = (title.partition(",")[0], index), ""
+        self.batches, self._samples = BatchCounts(), 0
         self.error: Exception | None = None
-        compared = bool(others) and (place == 0 or self.ood)
-        parts = 0 if probes.test is None else 1 if place or probes.service is not None else 2
-        judges = 2 if place == 0 and probes.max_error is not None else 0
+        compared = bool(ood) and (index == 0 or self.ood)
+        halves = 0 if config.blank_test is None else 1 if index or config.calibrated_test is not None else 2
         with torch.inference_mode(False):  # a state that is made in inference mode could not be changed outside
-            self.metric = deepcopy(probes.metric).to(probes.device)
-            self.separation = deepcopy(probes.separation).to(probes.device) if compared else None
-            self.tests = [deepcopy(probes.test).to(probes.device) for _ in range(parts)]  # type: ignore[union-attr]
-            self.judges = [Acceptance(validate_args=False).to(probes.device) for _ in range(judges)]
+            self.metric = deepcopy(config.metric).to(config.device)
+            self.separation = deepcopy(config.separation).to(config.device) if compared else None
+            self.tests = [deepcopy(config.blank_test).to(config.device) for _ in range(halves)]  # type: ignore[union-attr]
+            self.acceptances = [
+                Acceptance(validate_args=False).to(config.device)
+                for _ in range(2 if index == 0 and config.max_error is not None else 0)
+            ]
         for metric in filter(None, (self.metric, self.separation)):
-            metric.process_group = probes.group
-        own = [part.scoring.name for part in (*self.tests, *self.judges)]
-        scores = [*(probes.separation.scores if compared else ()), *own]
-        self._extras = required_extras(scores)
-        self._samples = self.taken = self.skipped = self.refused = self.labelled = self.misplaced = 0
+            metric.process_group = config.group
+        scores = [*(config.separation.scores if compared else ())]
+        self._extras = required_extras([*scores, *(x.scoring.name for x in (*self.tests, *self.acceptances))])
         self.summary: dict[str, Tensor] = {}
         self.total = self.metric.total()
-        self.apart: dict[str, Tensor] = {}
+        self.detection: dict[str, Tensor] = {}
 
     def add(self, source: LogitSource, outputs: Any, batch: Any, module: Any, classes: int | None) -> None:
-        """Add a batch. One that cannot be read is skipped, and said as soon as another one of the loader was read."""
+        """Add a batch. One that cannot be read is skipped, with a warning as soon as another one was read."""
         try:
-            found = source.extract(outputs, batch, module, loader=self.key, ood=self.ood, classes=classes)
-            self.metric.ignore_index, self.metric._first.binary = found.ignore_index, found.binary
-            self.update(found.rows, found.target)
+            extracted = source.extract(outputs, batch, module, loader=self.key, ood=self.ood, classes=classes)
+            self.metric.ignore_index, self.metric._first.binary = extracted.ignore_index, extracted.binary
+            self.update(extracted.rows, extracted.target)
         except Exception as error:
-            if self.problems.on_error == "raise":
+            if self.policy.on_error == "raise":
                 raise
-            self.skipped, self.error = self.skipped + 1, self.error or error
+            self.batches.skipped, self.error = self.batches.skipped + 1, self.error or error
         else:
-            self.origin = found.origin
-            if found.misplaced and not self.ood:
-                self.misplaced += 1
-                with self.problems.tolerated(f"the targets of {self.what}"):
-                    raise ValueError(f"{found.misplaced}; say which they are: target='key of the batch'")
-        if self.taken:
+            self.origin = extracted.origin
+            if extracted.misfit and not self.ood:
+                self.batches.misfits += 1
+                remedy = "; name the targets: target='key of the batch'"
+                self.policy.handle(f"the targets of {self.title}", ValueError(extracted.misfit + remedy))
+        if self.batches.read:
             self.warn_of_error()
 
     def warn_of_error(self) -> None:
         """Warn of a batch that was skipped."""
         if self.error is not None:
             error, self.error = self.error, None
-            self.problems.warn_once(f"a batch of {self.what}: {type(error).__name__}: {error}")
+            self.policy.handle(f"a batch of {self.title}", error)
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch, without waiting for the device; its tensors are not needed any more when this returns.
@@ -175,7 +185,7 @@ class LoaderMetrics:
             logits: shape (N, ..., C).
             target: class indices of shape (N, ...), or None.
         """
-        if self.separation is None and not self.tests and not self.judges:
+        if self.separation is None and not self.tests and not self.acceptances:
             self.metric.update(logits, target)
         else:
             stats = self.metric.extract(logits, target, extras=self._extras)  # one pass over the logits serves all
@@ -186,52 +196,46 @@ class LoaderMetrics:
                 self.metric.update(stats)
             if self.separation is not None:
                 self.separation.update(stats, self.ood)
-            for parts in (self.tests, self.judges if target is not None else []):
-                for number, part in enumerate(parts):
-                    start, step = (number - self._samples) % len(parts), len(parts)
-                    chosen = strided(stats, start, step)
-                    if part.scoring.temperature == 1.0:
-                        part.update(chosen)
+            for halves in (self.tests, self.acceptances if target is not None else []):
+                for number, half in enumerate(halves):
+                    start, step = (number - self._samples) % len(halves), len(halves)
+                    part = strided(stats, start, step)
+                    if half.scoring.temperature == 1.0:
+                        half.update(part)
                     else:
-                        part.update(logits[start::step], chosen.counted, dim=-1)
+                        half.update(logits[start::step], part.counted, dim=-1)
             self._samples += len(logits)
-        self.taken, self.labelled = self.taken + 1, self.labelled + (target is not None)
+        self.batches.read += 1
+        self.batches.labelled += target is not None
 
-    def sync(self, known: "LoaderMetrics", *, labelled: bool) -> None:
-        """Find what all processes together have seen; every process must call it. `known` is the first loader.
+    def sync(self, first: "LoaderMetrics", *, labelled: bool) -> None:
+        """Combine what all processes have seen; every process must call it. `first` is the first loader.
 
         In the summary, values that depend on targets are NaN without `labelled`, or if some targets are not classes.
         """
-        # Each process takes part in every exchange, also after an error; otherwise the others would wait for it.
-        total, found = self.metric.total(), self.metric.summary()
-        with self._refused_on_error():
+        self.summary = self.metric.summary()
+        try:
             with self.metric.sync_context():
-                total, found = self.metric.total(), self.metric.summary()
-            self.metric._report(Counts(*total.counts).invalid)
-        self.total = total
-        self.summary = found | {key: torch.full_like(found["gap"], math.nan) for key in LABELLED_KEYS}
-        with self.problems.tolerated(f"what the targets of {self.what} decide"):
-            if labelled and not self.ood:
-                check_targets(self.metric, total)
-                self.summary = found
-        if self.separation is not None and known.separation is not None and self.ood:
-            with self._refused_on_error():
-                self.separation.merge_state(known.separation)
-            with self._refused_on_error(), warnings.catch_warnings():
-                # A process may have seen no batch of a loader that others have seen.
-                warnings.filterwarnings("ignore", "The ``compute`` method of metric")
-                self.apart = self.separation.compute()
-        with self._refused_on_error():
-            self.tests = [part.all_reduced(self.group) for part in self.tests]
-            self.judges = [part.all_reduced(self.group) for part in self.judges]
-
-    @contextmanager
-    def _refused_on_error(self) -> Iterator[None]:
-        """Refuse all values of this loader, in all processes, if the block fails in one of them."""
-        self.refused += 1
-        with self.problems.tolerated(self.what):
-            yield
-            self.refused -= 1
+                self.total, self.summary = self.metric.total(), self.metric.summary()
+            if self.separation is not None and first.separation is not None and self.ood:
+                for loader in (self, first):  # all processes agree on the classes now, and so on an error
+                    loader.separation.num_classes = loader.metric.num_classes  # type: ignore[union-attr]
+                self.separation.merge_state(first.separation)
+                with warnings.catch_warnings():  # a process may have seen no batch of a loader that others have seen
+                    warnings.filterwarnings("ignore", "The ``compute`` method of metric")
+                    self.detection = self.separation.compute()
+            self.tests = [half.all_reduced(self.group) for half in self.tests]
+            self.acceptances = [half.all_reduced(self.group) for half in self.acceptances]
+            # Each process takes part in every exchange before it reports an error of its own.
+            self.metric._report(Counts(*self.total.counts).invalid)
+        except Exception as error:
+            self.batches.refused += 1
+            self.policy.handle(self.title, error)
+        if labelled and not self.ood:
+            with self.policy.tolerated(f"what depends on the targets of {self.title}"):
+                self.metric._report(torch.tensor(0), Counts(*self.total.counts).bad_targets)
+                return
+        self.summary |= {key: torch.full_like(self.summary["gap"], math.nan) for key in LABELLED_KEYS}
 
 
 class LoopMetrics:
@@ -241,11 +245,12 @@ class LoopMetrics:
         stage: the name of the loop, for messages.
         names: the names of the loaders. The name of the first is not part of any key.
         ood: the names of the out-of-distribution loaders, by their indices. Their targets are not used.
-        probes: what is measured.
+        config: what is measured.
 
     Attributes:
         logged: the values of `compute`, or before it those of an earlier epoch.
         worked: the loaders that have given logits in this run.
+        reliable: after `compute`, the indices of the loaders that have values.
         test: after `compute`, a test that is calibrated with all samples of the first loader; None if that failed.
         acceptance: the same for acceptance, with samples that have targets.
 
@@ -257,18 +262,16 @@ class LoopMetrics:
      'noise/msp_auroc': 1.0, 'noise/msp_fpr95': 0.0}
     """
 
-    def __init__(self, stage: str, names: Sequence[str], ood: Mapping[int, str], probes: LoopConfig) -> None:
-        self.stage, self.ood, self.probes = stage, {*ood}, probes
-        self.names = [ood.get(place, name) for place, name in enumerate(names)]
-        self.loaders = []
-        for place, name in enumerate(self.names):
-            what = f"{stage}, loader {place} {name!r}" if len(names) > 1 else stage
-            self.loaders.append(LoaderMetrics(what, probes, place, self.ood))
+    def __init__(self, stage: str, names: Sequence[str], ood: Mapping[int, str], config: LoopConfig) -> None:
+        self.stage, self.ood, self.config = stage, {*ood}, config
+        self.names = [ood.get(index, name) for index, name in enumerate(names)]
+        titles = [f"{stage}, loader {i} {name!r}" if len(names) > 1 else stage for i, name in enumerate(self.names)]
+        self.loaders = [LoaderMetrics(title, config, index, self.ood) for index, title in enumerate(titles)]
         self.test: ConformalTest | None = None
         self.acceptance: Acceptance | None = None
         self.logged: dict[str, Tensor] = {}
         self.worked: set[Any] = set()
-        self._reliable: list[int] = []  # the loaders that have values
+        self.reliable: list[int] = []
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
         """The chosen keys of each loader, with shift, AUROC and FPR95 of each `ood` one, and what the test flags.
@@ -282,117 +285,111 @@ class LoopMetrics:
         about_targets = [key for key in keys if key in LABELLED_KEYS]
         for loader in self.loaders:
             loader.sync(self.loaders[0], labelled=bool(about_targets))
-        seen = list(zip(self.loaders, self.check(), strict=True))
-        self._reliable = [place for place, (x, n) in enumerate(seen) if not n[2] and self._has_samples(x, n[0])]
-        with torch.inference_mode(False):
-            if 0 in self._reliable and len(tests := self.loaders[0].tests) == 2:
-                self.test = tests[0].clone().merge(tests[1])
-            if 0 in self._reliable and (judges := self.loaders[0].judges):
-                self.acceptance = judges[0].clone().merge(judges[1])
-        result: dict[str, Tensor] = {}
-        for place, (loader, (taken, skipped, refused, labelled, misplaced)) in enumerate(seen):
-            lost, name = skipped + (taken if refused else 0), self._name(place, "skipped_batches")
+        counts = self.check()
+        self.reliable = [i for i, n in enumerate(counts) if not n.refused and self._has_samples(self.loaders[i], n)]
+        if 0 in self.reliable:
+            with torch.inference_mode(False):
+                tests, acceptances = self.loaders[0].tests, self.loaders[0].acceptances
+                self.test = tests[0].clone().merge(tests[1]) if len(tests) == 2 else None
+                self.acceptance = acceptances[0].clone().merge(acceptances[1]) if acceptances else None
+        values: dict[str, Tensor] = {}
+        for index, (loader, n) in enumerate(zip(self.loaders, counts, strict=True)):
+            lost, name = n.skipped + (n.read if n.refused else 0), self._name(index, "skipped_batches")
             if lost or name in self.logged:
-                result[name] = loader.summary["samples"].new_tensor(lost)
-            if taken and about_targets and not (labelled or misplaced or loader.ood):
-                self.probes.problems.warn_once(
-                    f"{', '.join(about_targets)} of {loader.what}: no batch has a target; `keys` without these says "
-                    "that none is meant, and target= where they are"
+                values[name] = loader.summary["samples"].new_tensor(lost)
+            if n.read and about_targets and not (n.labelled or n.misfits or loader.ood):
+                self.config.policy.warn_once(
+                    f"{', '.join(about_targets)} of {loader.title}: no batch has a target; give `keys` without these, "
+                    "or the targets by target="
                 )
-            without = loader.ood or (if_labelled and taken and not labelled)
-            if taken + skipped:
-                chosen = [key for key in keys if not (without and key in LABELLED_KEYS)]
-                values = self._values(place, chosen, partly=bool(misplaced))
-                result |= {self._name(place, key): value for key, value in values.items()}
-        gone = {key: torch.full_like(value, math.nan) for key, value in self.logged.items() if key not in result}
-        self.logged = result | gone
+            if n.read + n.skipped:
+                unlabelled = loader.ood or (if_labelled and n.read and not n.labelled)
+                chosen = [key for key in keys if not (unlabelled and key in LABELLED_KEYS)]
+                own = self._values(index, chosen, unknown=LABELLED_KEYS if n.misfits else ())
+                values |= {self._name(index, key): value for key, value in own.items()}
+        gone = {key: torch.full_like(value, math.nan) for key, value in self.logged.items() if key not in values}
+        self.logged = values | gone
         return self.logged
 
-    def check(self) -> list[list[int]]:
+    def check(self) -> list[BatchCounts]:
         """Raise in all processes if a loader that never gave logits gave none; every process must call it.
 
         Returns:
-            For each loader how many batches of all processes were taken, skipped, refused, labelled and misplaced.
+            The counts of each loader, of all processes.
         """
-        counts = [[x.taken, x.skipped, x.refused, x.labelled, x.misplaced] for x in self.loaders]
-        batches = torch.tensor(counts, device=self.probes.device)
+        batches = torch.tensor([astuple(loader.batches) for loader in self.loaders], device=self.config.device)
         if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(batches, group=self.probes.group)
-        counts = batches.tolist()
-        for loader, (taken, skipped, *_) in zip(self.loaders, counts, strict=True):
-            if taken:
+            distributed.all_reduce(batches, group=self.config.group)
+        counts = [BatchCounts(*row) for row in batches.tolist()]
+        for loader, n in zip(self.loaders, counts, strict=True):
+            if n.read:
                 self.worked.add(loader.key)
-            elif skipped and loader.key not in self.worked:
-                why = f": {loader.error}" if loader.error else ", as another process says"
-                raise TypeError(f"BoCCallback found no logits of {loader.what}{why}") from loader.error
+            elif n.skipped and loader.key not in self.worked:
+                why = f": {loader.error}" if loader.error else " in another process"
+                raise TypeError(f"BoCCallback found no logits of {loader.title}{why}") from loader.error
             loader.warn_of_error()
         return counts
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
         """The figures of all loaders, if `draw` is set; to be called after `compute`.
 
-        In a distributed run, every process must call it, because the figures show the sums of all processes.
+        In a distributed run, every process must call it, because the figures show the samples of all processes.
         """
-        metrics: dict[str, Any] = {self._name(x, "coherence"): self.loaders[x].metric for x in self._reliable}
-        metrics |= {self._name(x, "separation"): self.loaders[x].separation for x in self._compared()}
-        found = {}
-        for name, metric in metrics.items():
-            with metric.sync_context(), self.probes.problems.tolerated(f"the figure {self.stage}/{name}"):
-                if isinstance(metric, BoCMetric):
-                    check_targets(metric, metric.total())
+        figures = {}
+        for index in self.reliable if draw else ():
+            loader, name = self.loaders[index], self._name(index, "coherence")
+            if int(Counts(*loader.total.counts).bad_targets) == 0:
+                with self.config.policy.tolerated(f"the figure {self.stage}/{name}"):
+                    figures[name] = plots.draw_tally(loader.total, loader.metric.num_classes)[0]
+        for index in self._compared():
+            separation, name = self.loaders[index].separation, self._name(index, "separation")
+            with separation.sync_context(), self.config.policy.tolerated(f"the figure {self.stage}/{name}"):  # type: ignore[union-attr]
                 if draw:
-                    found[name] = metric.plot()[0]
-        return found
+                    figures[name] = separation.plot()[0]  # type: ignore[union-attr]
+        return figures
 
-    def _has_samples(self, loader: LoaderMetrics, taken: int) -> bool:
-        found = bool(loader.summary["samples"] + loader.summary["invalid"] > 0)  # of all processes
-        if taken and not found:
-            with self.probes.problems.tolerated(loader.what):
-                raise ValueError(
-                    f"expected samples, got none in {taken} batches: they are empty, or every target is "
-                    f"ignore_index, {loader.metric.ignore_index}; ignore_index=None counts all samples"
-                )
-        return found
+    def _has_samples(self, loader: LoaderMetrics, counts: BatchCounts) -> bool:
+        has_samples = bool(loader.summary["samples"] + loader.summary["invalid"] > 0)  # of all processes
+        if counts.read and not has_samples:
+            got = f"none in {counts.read} batches: they are empty, or every target is ignore_index"
+            remedy = f"{loader.metric.ignore_index}; ignore_index=None counts all samples"
+            self.config.policy.handle(loader.title, ValueError(f"expected samples, got {got}, {remedy}"))
+        return has_samples
 
     def _compared(self) -> list[int]:
-        return [place for place in self._reliable if place in self.ood and 0 in self._reliable]
+        return [index for index in self.reliable if index in self.ood and 0 in self.reliable]
 
-    def _values(self, place: int, keys: Sequence[str], *, partly: bool) -> dict[str, Tensor]:
-        """The values of a loader; NaN if they cannot be relied on, or about targets that are known `partly`."""
-        loader, (gap, known) = self.loaders[place], (self.loaders[x].summary["gap"] for x in (place, 0))
-        nan, reliable = torch.full_like(gap, math.nan), place in self._reliable
-        unknown = LABELLED_KEYS if partly else ()
-        found = {key: loader.summary[key] if reliable and key not in unknown else nan for key in keys}
+    def _values(self, index: int, keys: Sequence[str], unknown: Collection[str]) -> dict[str, Tensor]:
+        """The values of a loader; NaN if they cannot be relied on, or are `unknown`."""
+        loader, reliable = self.loaders[index], index in self.reliable
+        gap, nan = loader.summary["gap"], torch.full_like(loader.summary["gap"], math.nan)
+        values = {key: loader.summary[key] if reliable and key not in unknown else nan for key in keys}
         if loader.ood:
-            scores = self.probes.separation.scores
-            found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
-        if place in self._compared():
-            found["gap_shift"] = gap - known
-            large = {key for key, x in loader.apart.items() if key.endswith("_error") and x > NEGLIGIBLE_ERROR}
-            found |= {x: loader.apart[x] for x in loader.apart if x in found or (x in large and x[:-6] in found)}
-        if self.probes.test is not None:
-            found["flagged"] = nan
-            with self.probes.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):
-                test = self.probes.service or (self.test if place else loader.tests[0])
-                if reliable and test is not None:
-                    samples, alpha, tested = test.samples.tolist(), self.probes.alpha, loader.tests[-1]
-                    if not any(threshold_rank(number, alpha) for number in samples):
-                        got = f"alpha={alpha}, got {sum(samples)}"
-                        raise ValueError(f"expected enough held-out samples to flag one at {got}")
-                    counts = test.counts.to(self.probes.device)
-                    found["flagged"] = flagged_share(counts, tested.counts, alpha, tested.invalid)
-        if place == 0 and self.probes.max_error is not None:
-            found["accepted"] = nan
-            if reliable and bool(loader.judges[0].samples.sum()):
-                with warnings.catch_warnings():  # early in a fit nothing can be accepted, and the value says so
+            scores = self.config.separation.scores
+            values |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
+        if index in self._compared():
+            values["gap_shift"] = gap - self.loaders[0].summary["gap"]
+            large = {key for key, x in loader.detection.items() if key.endswith("_error") and x > NEGLIGIBLE_ERROR}
+            logged = {key for key in loader.detection if key in values or (key in large and key[:-6] in values)}
+            values |= {key: x for key, x in loader.detection.items() if key in logged}
+        if self.config.blank_test is not None:
+            values["flagged"] = nan
+            test = self.config.calibrated_test or (self.test if index else loader.tests[0])
+            if reliable and test is not None:
+                samples, alpha, tested = test.samples.tolist(), self.config.alpha, loader.tests[-1]
+                if any(threshold_rank(number, alpha) for number in samples):
+                    counts = test.counts.to(self.config.device)
+                    values["flagged"] = flagged_share(counts, tested.counts, alpha, tested.invalid)
+                else:
+                    needed = f"expected enough held-out samples to flag one at alpha={alpha}, got {sum(samples)}"
+                    self.config.policy.handle(f"`{self._name(index, 'flagged')}` of {self.stage}", ValueError(needed))
+        if index == 0 and self.config.max_error is not None:
+            values["accepted"] = nan
+            if reliable and bool(loader.acceptances[0].samples.sum()):
+                with warnings.catch_warnings():  # early in a fit nothing can be accepted, and the value is 0
                     warnings.filterwarnings("ignore", "nothing can be accepted")
-                    found["accepted"] = loader.judges[0].coverage(loader.judges[1], self.probes.max_error)[0]
-        return found
+                    values["accepted"] = loader.acceptances[0].coverage(loader.acceptances[1], self.config.max_error)[0]
+        return values
 
-    def _name(self, place: int, key: str) -> str:
-        return key if place == 0 else f"{self.names[place]}/{key}"
-
-
-def check_targets(metric: BoCMetric, total: Tally) -> None:
-    """Raise if there are targets that are not classes, because the results of the other targets may mislead."""
-    metric._report(torch.tensor(0), Counts(*total.counts).bad_targets)
+    def _name(self, index: int, key: str) -> str:
+        return key if index == 0 else f"{self.names[index]}/{key}"

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..data.extract import describe, fields, find_logits, find_submodule, find_target, fit_target
 from ..data.label_shift import predicts_next
-from ..data.losses import LossCall, capture_losses, same_memory
+from ..data.losses import LossCall, capture_losses, class_targets, same_memory
 from ..functional.checks import as_binary, class_axis
 from ..metrics.watching import Hook
 from .step import ModuleCalls
@@ -28,15 +28,15 @@ class ExtractedLogits(NamedTuple):
         target: class indices of shape (N, ...), or None.
         ignore_index: samples with this target do not count.
         binary: whether the rows are (0, z) of single logits z.
-        misplaced: why a target that is there could not be used, or "".
-        origin: where the logits are from, in words.
+        misfit: why a target that is there could not be used, or "".
+        origin: where the logits are from, for the log.
     """
 
     rows: Tensor
     target: Tensor | None
     ignore_index: int | None
     binary: bool
-    misplaced: str
+    misfit: str
     origin: str
 
 
@@ -53,8 +53,8 @@ class LogitSource:
         num_classes: how many classes the logits of a module must have; None for any number.
 
     >>> source = LogitSource()
-    >>> found = source.extract({"logits": torch.zeros(2, 3)}, (torch.zeros(2, 5), torch.tensor([0, 1])), None)
-    >>> found.rows.shape, found.target, found.origin
+    >>> extracted = source.extract({"logits": torch.zeros(2, 3)}, (torch.zeros(2, 5), torch.tensor([0, 1])), None)
+    >>> extracted.rows.shape, extracted.target, extracted.origin
     (torch.Size([2, 3]), tensor([0, 1]), 'what the step returned')
     """
 
@@ -90,7 +90,7 @@ class LogitSource:
             self._handle.remove()
             self._handle = None
         self._settled = set[Any]()  # the loaders whose logits are not those of a module
-        self._one_hot = dict[Any, bool]()  # whether the first targets of a loader were one-hot
+        self._one_hot = dict[Any, bool]()  # whether the first targets of a loader were one-hot floats
         self.forget()
 
     def forget(self) -> None:
@@ -134,18 +134,18 @@ class LogitSource:
                 self._settled.add(loader)
         finally:
             self.forget()
-        binary, dim, misplaced = self.binary, self.dim, ""
+        binary, dim, misfit = self.binary, self.dim, ""
         if call is not None:
             binary, dim = binary or call.binary, None if call.binary else 1
             alike = logits.shape == call.logits.shape and logits.stride() == call.logits.stride()
             logits = logits if alike else call.logits  # such as flattened or transposed tokens
         if call is not None and self.target is None:
-            target = self._labels(call, batch, loader)
+            target = self._loss_target(call, batch, loader)
         elif self.target is not None or not callable(self.logits):
             try:
                 target = self._find(outputs, batch, module, logits, dim, binary=binary)
             except ValueError as error:
-                misplaced = str(error)
+                misfit = str(error)
         if binary:
             rows, target = as_binary(logits, target, dim=dim)
         else:
@@ -153,9 +153,9 @@ class LogitSource:
         if rows.shape[-1:] == (1,):
             got = f"single logits of shape {tuple(logits.shape)}"
             raise ValueError(f"expected at least 2 classes, got {got}; BoCCallback(binary=True) takes them")
-        found = call is None and target is not None and self.target is None and not callable(self.logits)
-        if found and rows.ndim == 3 and any(predicts_next(part, rows.shape[-1]) for part in module.modules()):
-            target, misplaced = None, "expected the loss of a causal language model, which shifts the labels, got none"
+        guessed = call is None and target is not None and self.target is None and not callable(self.logits)
+        if guessed and rows.ndim == 3 and any(predicts_next(part, rows.shape[-1]) for part in module.modules()):
+            target, misfit = None, "expected the loss of a causal language model, which shifts the labels, got none"
         samples = _num_samples(batch)
         if call is not None and rows.ndim == 2 and 0 < samples < len(rows) and len(rows) % samples == 0:
             rows = rows.unflatten(0, (samples, -1))  # the tokens of a sample stay together
@@ -163,9 +163,7 @@ class LogitSource:
         ignore_index: Any = self.ignore_index
         if ignore_index == "loss":
             ignore_index = -100 if call is None or call.ignore_index is None else call.ignore_index
-        return ExtractedLogits(
-            rows, None if ood and rows.ndim == 2 else target, ignore_index, binary, misplaced, origin
-        )
+        return ExtractedLogits(rows, None if ood and rows.ndim == 2 else target, ignore_index, binary, misfit, origin)
 
     def _choose(
         self, outputs: Any, batch: Any, module: Any, classes: int | None
@@ -194,25 +192,25 @@ class LogitSource:
                 return returned, None, call, "what the step returned"
         if len(calls) == 1:
             return calls[0].logits, None, calls[0], calls[0].loss
-        found = self._module_outputs(module)
-        fitting = [(name, x) for name, x in found if self._fits(x, outputs, batch, module, classes)]
+        outputs_of = self._module_outputs(module)
+        fitting = [(name, x) for name, x in outputs_of if self._fits(x, outputs, batch, module, classes)]
         if len(fitting) == 1 and not self._calls:
             ((name, logits),) = fitting
             return logits, None, None, f"the module {name or type(module).__name__!r}"
         seen = [call.refused or f"{call.loss} of logits {tuple(call.logits.shape)}" for call in self._calls]
-        seen += [f"module {name or type(module).__name__!r} returning {tuple(x.shape)}" for name, x in found]
-        names = [name for name, _ in found if name]
+        seen += [f"module {name or type(module).__name__!r} returning {tuple(x.shape)}" for name, x in outputs_of]
+        names = [name for name, _ in outputs_of if name]
         if self._modules and not names:
             names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
         # The output of a module would be what the refused loss got, or there are several.
-        if len(calls) < len(self._calls) or len({name for name, _ in found}) < len(found):
+        if len(calls) < len(self._calls) or len({name for name, _ in outputs_of}) < len(outputs_of):
             names = []
         remedy = repr(names[-1]) if names else "lambda outputs, batch, module: (logits, target)"
         several = "logits of one loss" if len(calls) > 1 else "logits"
         raise TypeError(
             f"expected {several} in a step of {type(module).__name__}, which returned {describe(outputs)}\n"
             f"seen: {', '.join(seen) or 'no loss of torch.nn.functional, and no module that returned logits'}\n"
-            f"say which logits: BoCCallback(logits={remedy})"
+            f"name the logits: BoCCallback(logits={remedy})"
         )
 
     def _as_logits(self, output: Any) -> Tensor | None:
@@ -224,12 +222,12 @@ class LogitSource:
 
     def _module_outputs(self, module: nn.Module) -> list[tuple[str, Tensor]]:
         """What the modules returned that the step called, with their names; the same logits once."""
-        names, found = {part: name for name, part in module.named_modules()}, list[tuple[str, Tensor]]()
+        names, different = {part: name for name, part in module.named_modules()}, list[tuple[str, Tensor]]()
         for part, output in self._modules:
             logits = self._as_logits(output)
-            if logits is not None and part in names and not any(same_memory(logits, x) for _, x in found):
-                found.append((names[part], logits))
-        return found
+            if logits is not None and part in names and not any(same_memory(logits, x) for _, x in different):
+                different.append((names[part], logits))
+        return different
 
     def _fits(self, logits: Tensor, outputs: Any, batch: Any, module: Any, classes: int | None) -> bool:
         """Whether logits fit the target, or without one the samples and the known number of classes."""
@@ -255,37 +253,29 @@ class LogitSource:
                 raise ValueError(f"expected a target {self.target!r}, got {describe(batch)}") from None
         return None if target is None else fit_target(target, logits, dim=dim, binary=binary)
 
-    def _labels(self, call: LossCall, batch: Any, loader: Any) -> Tensor | None:
-        """The class indices that a loss got. In the first batch of a loader their values are looked at."""
-        target, first = call.target, loader not in self._one_hot
-        if target is not None and target.is_floating_point():
-            hard = target == target.round() if call.binary else target.amax(1) == 1
-            if first:
-                self._one_hot[loader] = bool(hard.all())
-            if not self._one_hot[loader]:
-                return None
-            return target if call.binary else torch.where(hard, target.argmax(1), -1)
-        size = len(call.logits)
-        if first and target is not None and size > 1 and call.logits.shape == (size, size):
+    def _loss_target(self, call: LossCall, batch: Any, loader: Any) -> Tensor | None:
+        """The class indices that a loss got. The values of the first batch of a loader are read."""
+        target, size = call.target, len(call.logits)
+        if loader not in self._one_hot and target is not None and size > 1 and call.logits.shape == (size, size):
             made = not any(x.numel() == size and same_memory(x, target) for x in _tensors(batch))
             if made and target.equal(torch.arange(size, device=target.device)):
                 got = f"{size} × {size} similarities with targets 0 to {size - 1}"
                 raise TypeError(
                     f"expected logits of classes, got {got}: {call.loss} is a contrastive loss here\n"
-                    "say which logits are those of a classifier: BoCCallback(logits='head')"
+                    "name the logits of a classifier: BoCCallback(logits='head')"
                 )
-        self._one_hot.setdefault(loader, False)
+        target, self._one_hot[loader] = class_targets(call, self._one_hot.get(loader))
         return target
 
 
 def _call_of(logits: Tensor, calls: list[LossCall]) -> LossCall | None:
     """The call of a loss that got these logits: the same memory, or a copy in another precision."""
-    same = [call for call in calls if same_memory(call.logits, logits)]
-    copies = [x for x in calls if x.logits.dtype != logits.dtype and x.logits.numel() == logits.numel()]
-    found = same or copies
-    if len(found) == 1 and found[0].refused:
-        raise TypeError(f"expected logits with one class for each sample, got {found[0].refused}")
-    return found[0] if len(found) == 1 else None
+    same = [call for call in calls if same_memory(call.logits, logits)] or [
+        call for call in calls if call.logits.dtype != logits.dtype and call.logits.numel() == logits.numel()
+    ]
+    if len(same) == 1 and same[0].refused:
+        raise TypeError(f"expected logits with one class for each sample, got {same[0].refused}")
+    return same[0] if len(same) == 1 else None
 
 
 def _tensors(batch: Any) -> list[Tensor]:

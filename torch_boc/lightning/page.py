@@ -61,11 +61,11 @@ def write_page(loop: LoopMetrics, history: History, trainer: Any, module: Any, p
 def measure(loop: LoopMetrics) -> dict[str, dict[str, float]]:
     """What is drawn by epoch of each loader that has values, by its name; NaN for a value that it has not."""
     found: dict[str, dict[str, float]] = {}
-    for place in loop._reliable:
+    for place in loop.reliable:
         loader, name = loop.loaders[place], loop.names[place]
         unknown = LABELLED_KEYS if loader.ood or Counts(*loader.total.counts).bad_targets > 0 else ()
         values = {key: math.nan if key in unknown else x for key, x in summarize(loader.total).items() if key in KEYS}
-        values |= {key: x for key, x in loader.apart.items() if key.endswith("_auroc") and 0 in loop._reliable}
+        values |= {key: x for key, x in loader.detection.items() if key.endswith("_auroc") and 0 in loop.reliable}
         values |= {key: x for key, x in loop.logged.items() if key == "accepted" and place == 0}
         name = "validation" if name in ("dataloader_idx_0", "combined") else name
         found[name] = {key: float(x) for key, x in values.items()}
@@ -115,7 +115,7 @@ def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str
 
     last = dict.fromkeys((*KEYS, "accepted"), math.nan) | rows[-1]["loaders"].get(names[0], {})
     accuracy, ece, accepted = (percent(last[key]) for key in ("accuracy", "ece", "accepted"))
-    score, level = loop.probes.separation.scores[0], short_percent(loop.probes.max_error or 0)
+    score, level = loop.config.separation.scores[0], short_percent(loop.config.max_error or 0)
     said = [f"mean coherence gap {three(last['gap'])}"]
     tiles = [(three(last["gap"]), "mean coherence gap", f"{three(last['forced_gap'])} forced by confidence")]
     if math.isfinite(last["accuracy"]):
@@ -132,7 +132,7 @@ def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str
     if areas := sorted((line[-1], name) for name, line in lines(f"{score}_auroc").items() if line[-1] == line[-1]):
         lowest = f", the lowest of {len(areas)}" if len(areas) > 1 else ""
         tiles.append((f"{areas[0][0]:.2f}", f"OOD AUROC of {score}", f"against {areas[0][1]}{lowest}"))
-    totals = dict(zip(rows[-1]["loaders"], (loop.loaders[place].total for place in loop._reliable), strict=True))
+    totals = dict(zip(rows[-1]["loaders"], (loop.loaders[place].total for place in loop.reliable), strict=True))
     cards = [
         course("Accuracy", "higher is better", "accuracy", percent, max),
         course("Calibration error (ECE)", "lower is better", "ece", percent, min),

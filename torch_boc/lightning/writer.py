@@ -103,8 +103,8 @@ class BoCPredictionWriter(BasePredictionWriter):
         """Append the samples of a batch."""
         rest, ids = (batch, None) if self.id is None else take_id(batch, self.id)
         found = self._source.extract(prediction, batch if callable(self._source.logits) else rest, pl_module)
-        if found.misplaced:
-            raise ValueError(found.misplaced)
+        if found.misfit:
+            raise ValueError(found.misfit)
         logits, target = found.rows, found.target
         rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
@@ -114,12 +114,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
         columns: dict[str, Column] = {}
         # For a loader without indices, Lightning repeats the last indices of another loader.
-        if batch_indices and (seen := getattr(batch_sampler, "seen_batch_indices", None)):
-            if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
-                raise ValueError(
-                    "expected a batch sampler that yields a new list for each batch, got one that fills the same list "
-                    "again, while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
-                )
+        if batch_indices and getattr(batch_sampler, "seen_batch_indices", None):
             columns["index"] = torch.tensor(batch_indices)
         if self.id is not None:
             columns[self.id] = as_ids(ids, rows)
