@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from .. import plots
 from ..core.dtypes import without_dtype_change
 from ..functional.checks import ProbabilityCheck, as_binary, check_classes, check_logits
 
@@ -23,10 +24,10 @@ class ProbeMetric(Metric):
             shape of the target says where it is.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z). Its
             targets are 0 and 1 of any dtype.
-        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+        num_classes: the number of classes, checked against the logits. By default that of the first batch.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
-        validate_args: whether to refuse probabilities. Only the first batch after a `reset` is checked. On a CPU, the
-            error comes at once; elsewhere it comes from `compute`, so that `update` never waits for the device.
+        validate_args: whether to refuse probabilities. Only the first batch is checked. On a CPU, `update` raises the
+            error; elsewhere `compute` does, because `update` never waits for the device.
         kwargs: passed on to `torchmetrics.Metric`.
     """
 
@@ -48,7 +49,6 @@ class ProbeMetric(Metric):
         if nan_strategy not in NAN_STRATEGIES:
             raise ValueError(f"expected nan_strategy among {', '.join(NAN_STRATEGIES)}, got {nan_strategy!r}")
         self.num_classes = None if num_classes is None else check_classes(num_classes)
-        self._given_classes, self._inside_forward = self.num_classes, False
         self.dim, self.binary, self.nan_strategy, self.validate_args = dim, binary, nan_strategy, validate_args
         self._first = ProbabilityCheck(binary=binary)
 
@@ -58,21 +58,6 @@ class ProbeMetric(Metric):
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
-
-    @torch.jit.unused
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch, and return the result of this batch alone."""
-        self._inside_forward = True
-        try:
-            return super().forward(*args, **kwargs)
-        finally:
-            self._inside_forward = False
-
-    def reset(self) -> None:
-        """Forget all samples. Forget the number of classes, too, unless it was given as an argument."""
-        super().reset()
-        if not self._inside_forward:  # `forward` resets, and then restores the states of earlier samples
-            self.num_classes, self._first.found = self._given_classes, None
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the samples of another metric, given as the metric or its states; arguments and classes must be equal."""
@@ -165,6 +150,11 @@ class ProbeMetric(Metric):
         if self.nan_strategy == "error":
             raise ValueError(f"{message}; nan_strategy='ignore' or 'warn' leaves them out")
         warnings.warn(message, stacklevel=4)
+
+    def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the value, or several results of `compute` or `forward` step by step; return figure and axes."""
+        values = self.compute() if val is None else val
+        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
         """Move the states with the module to another device, but not to another dtype."""

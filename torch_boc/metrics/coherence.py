@@ -1,7 +1,6 @@
 """The summary of the probe, and the mean coherence gap, as torchmetrics metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
 import torch
@@ -27,7 +26,6 @@ from ..functional.tally import add_classwise, add_gaps, add_logits, add_sample_s
 from .base import ProbeMetric, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
-COUNTS = ("samples", "invalid")
 
 
 class BoCMetric(ProbeMetric):
@@ -44,7 +42,7 @@ class BoCMetric(ProbeMetric):
     `ece_classwise`, the mean calibration error of the probabilities of each class, which needs logits.
 
     Args:
-        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+        num_classes: the number of classes, checked against the logits. By default that of the first batch.
         prefix: the start of every key, such as "boc_". Give one in a `MetricCollection`: if two keys are equal, for
             example `accuracy`, the collection renames the keys of all metrics that return a dict.
         keys: which keys to return, in this order; by default all of `boc_summary`. `p_value`, `rejection_rate` and
@@ -203,32 +201,12 @@ class BoCMetric(ProbeMetric):
             return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
 
-    def _repr_html_(self) -> str:
-        """The summary and the plots of all samples so far, for a notebook.
-
-        It shows the samples of this process, because a display must not wait for other processes.
-        """
-        total, name = self.total(), type(self).__name__
-        if not bool(total.counts.any()):  # not the number of updates, which a restored state does not have
-            return f"<p>{name}: no sample yet. Call update(logits, target) first.</p>"
-        summary = {key: float(value) for key, value in self.summary().items()}
-        counts = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]]
-        classes = "" if self.num_classes is None else f", {self.num_classes} classes"
-        shown = [key for key in self.keys or summary if key not in COUNTS and summary[key] == summary[key]]
-        rows = [
-            f"<tr><th scope='row'>{escape(self.key_prefix + key)}</th><td>{summary[key]:.4f}</td></tr>" for key in shown
-        ]
-        caption = f"<caption><span>{name}: {', '.join(counts)}{classes}</span></caption>"
-        alt = "Histogram of the coherence gap, its mean against confidence, and accuracy against confidence."
-        body = f"<table>\n{caption}\n<tbody>{''.join(rows)}</tbody>\n</table>"
-        return plots.notebook(body, lambda: (plots.draw_tally(total, self.num_classes)[0], alt))
-
 
 class CoherenceGap(ProbeMetric):
     """The mean coherence gap as one tensor, which can be logged directly.
 
     Args:
-        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+        num_classes: the number of classes, checked against the logits. By default that of the first batch.
             `average=None` needs it.
         part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
         average: "micro" for one mean. None or "none" for one mean per predicted class, with NaN if a class is never
@@ -282,8 +260,3 @@ class CoherenceGap(ProbeMetric):
         self._report(invalid)
         mean: Tensor = (gap / samples).to(self.dtype)
         return mean.squeeze(0) if self.average == "micro" else mean
-
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the mean gap, or several results of `compute` or `forward` step by step; return figure and axes."""
-        values = self.compute() if val is None else val
-        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)

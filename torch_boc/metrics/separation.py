@@ -56,7 +56,7 @@ class BoCSeparation(ProbeMetric):
             sample; None keeps all.
         prefix: the start of every key.
         trials: the number of coin flips, for the scores that are p-values.
-        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+        num_classes: the number of classes, checked against the logits. By default that of the first batch.
         dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
             shape of `ood` says where it is.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).

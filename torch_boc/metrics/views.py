@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from .. import plots
 from ..functional.summary import CLASSWISE, DEFAULT_KEYS, check_keys
+from .base import ProbeMetric
 from .coherence import BoCMetric
 
 BETTER_LOW = {"invalid", "ece", "ece_dominance", CLASSWISE, "ece_equal_mass", "nll", "brier_confidence"}
@@ -30,10 +30,7 @@ class BoCView(BoCMetric):
         """The value of the key over all batches so far, in the dtype of torchmetrics: float32 by default."""
         return super().compute()[self.key].to(self.dtype)
 
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:  # type: ignore[override]
-        """Draw the value, or several results of `compute` or `forward` step by step; return figure and axes."""
-        values = self.compute() if val is None else val
-        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)
+    plot = ProbeMetric.plot  # type: ignore[assignment]
 
 
 def boc_metrics(

@@ -2,10 +2,9 @@
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy
 import torch
 from accelerate.state import GradientState
 from torch import Tensor, nn
@@ -30,10 +29,7 @@ BLOCK_SAMPLES = 2**20
 # With at most this many classes, logits are kept for your own metrics: at most 4 kB in float32 for a row. A row is a
 # sample, or a token if every token has a label.
 KEPT_CLASSES = 1024
-REMEDY = (
-    "the logits were not kept, to save memory: take the predicted classes as predictions.argmax(-1), or keep the "
-    "logits with BoCTrainerMetrics(keep_logits=True)"
-)
+REMEDY = "keep the logits with BoCTrainerMetrics(keep_logits=True), and take predictions['logits']"
 
 
 class BoCTrainerMetrics:
@@ -43,9 +39,8 @@ class BoCTrainerMetrics:
     the object computes the metrics from these numbers. Neither memory nor traffic grows with the number of classes,
     unless the logits are kept.
 
-    `trainer.predict(...).predictions` is a `Predictions`: `predictions.argmax(-1)` and `np.argmax(predictions, -1)` are
-    always the predicted classes. If the logits were kept, NumPy reads them as an array, `np.asarray(predictions)`, and
-    they are `predictions["logits"]`. If not, this raises an error that says so.
+    `trainer.predict(...).predictions` is a `Predictions`: `np.argmax(predictions, -1)` are always the predicted classes,
+    and `predictions["logits"]` the logits if they were kept.
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
     outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
@@ -199,7 +194,7 @@ class BoCTrainerMetrics:
                     f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(outcome.predictions)}; "
                     "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
                 )
-            if len(batch):
+            if len(batch["classes"]):
                 self.metric.num_classes = int(batch["classes"][0])
             columns = torch.as_tensor(batch["columns"]).flatten(0, -2)
             self.metric.to(columns.device)
@@ -256,51 +251,27 @@ class BoCTrainerMetrics:
 
 
 class Predictions(dict[str, Any]):
-    """The predictions of a Trainer with the probe, of which often only `argmax(-1)` was kept.
+    """The predictions of a Trainer with the probe, of which only `argmax(-1)` may be kept.
 
-    `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
-    free_gap, and with labels target and distance. NumPy reads what was kept as an array: the logits, which are
-    `predictions["logits"]`, or the result of your own `preprocess_logits_for_metrics`, `predictions["own"]`. If nothing
-    was kept, only the predicted classes are known, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`.
-
-    It is a dict, because Trainer gathers, pads and joins mappings as it does tensors: "columns", "classes" (how many,
-    for each sample), and what was kept.
+    It is a dict, because Trainer gathers, pads and joins mappings as it does tensors. `predictions["columns"]` has the
+    numbers of the probe on its last axis: prediction, odds, loss, concentration and free_gap, and with labels target
+    and distance. `predictions["classes"]` is the number of classes, for each sample. `predictions["logits"]` are the
+    logits if they were kept, and `predictions["own"]` is the result of your own `preprocess_logits_for_metrics`.
 
     >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
     >>> predictions.argmax(-1)
     tensor([2, 0])
-    >>> "logits" in predictions
-    False
     """
 
-    def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
-        """The predicted classes; `axis` or `dim` must be the last. They are 0 where Trainer padded."""
+    def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None) -> Any:
+        """The predicted classes, as of `np.argmax(predictions, -1)`; 0 where Trainer padded."""
         axis = dim if axis is None else axis
-        if "logits" in self or "own" in self:
-            return self._kept.argmax(axis, **options)
-        if axis not in (-1, self["columns"].ndim - 1) or options or out is not None:
-            raise ValueError(f"expected argmax(-1) and no other options, got axis {axis}: {REMEDY}")
+        if axis not in (-1, self["columns"].ndim - 1):
+            raise ValueError(f"expected argmax(-1), got axis {axis}: {REMEDY}")
         prediction = self["columns"][..., 0].clip(min=0)
         return prediction.long() if isinstance(prediction, Tensor) else prediction.astype("int64")
 
-    def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(key) if isinstance(key, str) else self._kept[key]
-
-    def __len__(self) -> int:
-        return len(self["columns"])
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._kept)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = numpy.asarray(self._kept, dtype=dtype)
-        return array.copy() if copy else array
-
-    @property
-    def _kept(self) -> Any:
-        for name in ("own", "logits"):
-            if name in self:
-                return self[name]
+    def __array__(self, *args: Any, **options: Any) -> Any:
         raise TypeError(f"expected argmax(-1) of predictions, got another use, which needs the logits: {REMEDY}")
 
 
