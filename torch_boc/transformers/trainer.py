@@ -39,8 +39,8 @@ class BoCTrainerMetrics:
     the object computes the metrics from these numbers. Neither memory nor traffic grows with the number of classes,
     unless the logits are kept.
 
-    `trainer.predict(...).predictions` is a `Predictions`: `np.argmax(predictions, -1)` are always the predicted classes,
-    and `predictions["logits"]` the logits if they were kept.
+    `trainer.predict(...).predictions` is a `Predictions`: `np.argmax(predictions, -1)` are always the predicted
+    classes, and `predictions["logits"]` the logits if they were kept.
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
     outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
