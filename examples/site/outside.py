@@ -1,7 +1,7 @@
 """Pages link to files outside of the guide as they do on a code host: the site takes what they link to.
 
 A link such as `../../benchmarks/results/decisions.md` becomes a page of the site, and a figure or a table is copied.
-The pages and files keep their paths from the root of the repository, so that links between them stay as they are.
+The pages and files keep their paths from the root of the repository, so that links between them stay unchanged.
 """
 
 import posixpath
@@ -62,7 +62,7 @@ def site_path(target: Path) -> str:
 
 
 def rewritten(text: str, page: Path) -> str:
-    """The Markdown of a page, with links that are right in the site; code stays as it is."""
+    """The Markdown of a page, with links that are right in the site; code stays unchanged."""
     here = posixpath.dirname(site_path(page)) or "."
 
     def changed(found: re.Match[str]) -> str:

@@ -7,9 +7,9 @@
 # %% [markdown]
 # # From held-out logits to a review queue
 #
-# An assistant knows 150 intents. Some requests are out of its scope, and it answers them all the same. Which requests
-# should a person look at, if at most 1 in 100 of the familiar ones may be sent for nothing? The logits are those of a
-# MiniLM-L6 on CLINC150, which come with the package.
+# An assistant knows 150 intents. Some requests are out of its scope, and it answers them anyway.
+# Which requests need review, if at most 1 % of in-scope requests may be sent to review needlessly?
+# The logits are those of a MiniLM-L6 on CLINC150, bundled with the package.
 
 # %%
 import pandas
@@ -19,39 +19,40 @@ from matplotlib.figure import Figure
 import torch_boc
 
 entry = torch_boc.zoo.load("minilm-clinc150")
-held_out = entry.calibration["validation"]  # the network was not trained on these
-familiar, unfamiliar = entry.id, entry.ood["out-of-scope"]
-print(len(held_out), "held-out requests,", len(familiar), "familiar and", len(unfamiliar), "out of scope")
+held_out = entry.calibration["validation"]  # the model was not trained on these
+in_scope, out_of_scope = entry.id, entry.ood["out-of-scope"]
+print(len(held_out), "held-out requests")
+print(len(in_scope), "in-scope and", len(out_of_scope), "out-of-scope requests")
 
 # %% [markdown]
 # ## Calibrate a test, and choose the threshold
 #
-# The test keeps the scores of the held-out samples as counts. Its threshold at 1 % is the score below which 1 % of
-# familiar samples lie, on average over all sets of held-out samples that one could have drawn.
+# The test stores the scores of the held-out samples as counts. Its threshold at 1 % is the score
+# below which 1 % of in-distribution samples lie, on average over the draw of the held-out set.
 
 # %%
 test = torch_boc.ConformalTest().calibrate(held_out.logits)
 threshold = test.threshold(0.01)
 print(f"flag where the score, GEN, is below {threshold.score:.3f}")
-print(f"with a chance of 95 %, at most {threshold.rate_quantile(0.95):.2%} of familiar requests are flagged")
+print(f"FPR ≤ {threshold.rate_quantile(0.95):.2%} with probability 95 %")
 
 # %% [markdown]
-# If the rate itself must keep the level, and not only its mean, ask for that: the threshold becomes lower.
+# To bound the FPR itself, and not only its mean, pass `delta`: the threshold becomes lower.
 
 # %%
-sure = test.threshold(0.01, delta=0.01)
-print(f"for 99 of 100 sets of held-out samples, at most 1 % are flagged below {sure.score:.3f}")
+strict = test.threshold(0.01, delta=0.01)
+print(f"FPR ≤ 1 % with probability 99 %: flag below {strict.score:.3f}")
 
 # %% [markdown]
 # ## A day of requests
 #
-# 950 familiar requests and 50 out of scope, in one table. `p_in_distribution` is the rank of the score among the
-# held-out ones: small is unfamiliar.
+# 950 in-scope and 50 out-of-scope requests, in one table. `p_in_distribution` is the rank of the
+# score among the held-out ones: small values indicate OOD inputs.
 
 # %%
 torch.manual_seed(0)
-rows = [torch.randperm(len(familiar))[:950], torch.randperm(len(unfamiliar))[:50]]
-logits = torch.cat([familiar.logits[rows[0]], unfamiliar.logits[rows[1]]])
+rows = torch.randperm(len(in_scope))[:950], torch.randperm(len(out_of_scope))[:50]
+logits = torch.cat([in_scope.logits[rows[0]], out_of_scope.logits[rows[1]]])
 requests = pandas.DataFrame(
     {
         "request": range(len(logits)),
@@ -61,48 +62,54 @@ requests = pandas.DataFrame(
         "review": test.flag(logits, alpha=0.01).numpy(),
     }
 )
-queue = requests[requests["review"]].sort_values("p_in_distribution", ignore_index=True)
+queue = requests[requests["review"]]
+queue = queue.sort_values("p_in_distribution", ignore_index=True)
 queue.head(8)
 
 # %%
-found, wrong = queue["out_of_scope"].sum(), (~queue["out_of_scope"]).sum()
-print(f"{len(queue)} requests in the queue: {found} of the 50 out of scope, and {wrong} of the 950 familiar ones")
+detected, needless = queue["out_of_scope"].sum(), (~queue["out_of_scope"]).sum()
+print(f"{len(queue)} requests in the queue: {detected} of the 50 out of scope,")
+print(f"and {needless} of the 950 in scope")
 
 # %% [markdown]
-# ## Or choose by the share of false ones in the queue
+# ## Or bound the false discovery rate of the queue
 #
-# `flag` bounds the share of familiar samples that are sent. `discoveries` bounds the share of familiar samples among
-# those that are found in a batch, by the procedure of Benjamini and Hochberg. The bound is for the mean over batches:
-# one day may have more, so here are 50 days.
+# `flag` bounds the share of in-scope requests that are sent to review. `discoveries` bounds the
+# share of in-scope requests in the queue, by the procedure of Benjamini and Hochberg. The bound is
+# for the mean over batches, so here are 50 days.
 
 # %%
 numbers, shares = [], []
 for _ in range(50):
-    known = familiar.logits[torch.randperm(len(familiar))[:950]]
-    unknown = unfamiliar.logits[torch.randperm(len(unfamiliar))[:50]]
+    known = in_scope.logits[torch.randperm(len(in_scope))[:950]]
+    unknown = out_of_scope.logits[torch.randperm(len(out_of_scope))[:50]]
     discovered = test.discoveries(torch.cat([known, unknown]), fdr=0.1)
     numbers.append(int(discovered.sum()))
     shares.append(float(discovered[:950].sum() / discovered.sum().clamp_min(1)))
-print(f"{sum(numbers) / 50:.1f} discoveries a day, {sum(shares) / 50:.1%} of them familiar on average")
+print(f"{sum(numbers) / 50:.1f} discoveries a day")
+print(f"{sum(shares) / 50:.1%} of them in scope, on average")
 
 # %% [markdown]
-# ## The picture
+# ## The figure
 #
-# Valid is not powerful: the share of familiar requests that are flagged follows the level, whatever the score is. The
-# share of the others is the power, and depends on the score: here GEN, the default, finds more than the log odds.
+# The false-positive rate follows its nominal value for every score. The detection rate depends on
+# the score: here GEN, the default, detects more than the log odds.
 
 # %%
 figure = Figure(figsize=(6.4, 3.8), layout="constrained")
 axes = figure.subplots()
-levels = torch.logspace(-3, -0.7, 60).tolist()
+levels = torch.logspace(-3, -0.7, 60)
 for score, colour in (("log_odds", "#0072b2"), ("gen", "#d55e00")):
-    tried = torch_boc.ConformalTest(score).calibrate(held_out.logits)
-    for data, style, name in ((unfamiliar, "-", "out of scope"), (familiar, "--", "familiar")):
-        p = tried(data.logits)
-        shares = [float((p <= level).double().mean()) for level in levels]
-        axes.plot(levels, shares, style, color=colour, label=f"{name}, {score.replace('_', ' ')}")
-axes.plot(levels, levels, ":", color="black", label="the level itself")
-axes.set(xscale="log", xlabel="level: share of familiar requests to flag", ylabel="share flagged")
-axes.set_title("The level holds for every score, the power depends on it")
-axes.legend(fontsize=8)
+    scored = torch_boc.ConformalTest(score).calibrate(held_out.logits)
+    for data, style in ((out_of_scope, "-"), (in_scope, "--")):
+        p = scored(data.logits).unsqueeze(0)
+        shares = (p <= levels.unsqueeze(1)).double().mean(1)
+        name = "detection rate" if data is out_of_scope else "FPR"
+        label = f"{name}, {score.replace('_', ' ')}"
+        axes.plot(levels, shares, style, color=colour, label=label)
+axes.plot(levels, levels, ":", color="black", label="nominal FPR")
+axes.set(xscale="log", xlabel="nominal FPR", ylabel="share flagged")
+axes.set_title("The FPR holds for every score; the detection rate depends on it")
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(fontsize=8, frameon=False)
 figure
