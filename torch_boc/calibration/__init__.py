@@ -1,8 +1,9 @@
 """Calibrators: `fit` takes held-out logits and targets, and `calibrate` takes the logits of other samples."""
 
 from .base import Calibrated, Calibrator
+from .baselines import DominanceConfidence, Uncalibrated
+from .isotonic import IsotonicCalibration
 from .matrix import MatrixScaling
-from .plain import DominanceConfidence, IsotonicCalibration, Uncalibrated
 from .split_checks import LeakTest, LeakWarning, Overlap, OverlapWarning, leak_test, overlap_test
 from .temperature import TemperatureScaling
 from .vector import VectorScaling

@@ -19,7 +19,7 @@ class Calibrated(NamedTuple):
 
     Attributes:
         prediction: (N,), the top class, int64.
-        confidence: (N,), the chance that it is right, in [0, 1], float64 (float32 on MPS).
+        confidence: (N,), the probability that it is correct, in [0, 1], float64 (float32 on MPS).
         logits: (N, C), calibrated; None if the method gives a confidence only. The likelihood of the targets is then
             that of the raw logits.
     """
@@ -46,7 +46,6 @@ class Calibrator:
     needs_fit: ClassVar[bool] = True
     gives_logits: ClassVar[bool] = True
     num_classes: int | None = None  # None before it is fitted
-    progress: Callable[[str], object] | None = None  # called with a few words during a long fit
 
     def of_coins(self, coins: Coins) -> Tensor | None:
         """The confidence, for a method that needs no logits; None for the others."""
@@ -77,8 +76,8 @@ class Calibrator:
         rows = check_rows(logits)
         self._check_fitted()
         if self.num_classes not in (None, rows.shape[1]):
-            known, found = self.num_classes, rows.shape[1]
-            raise ValueError(f"{self.name}: expected logits with {known} classes, as in the fit, got {found}")
+            got = f"as in the fit, got {rows.shape[1]}"
+            raise ValueError(f"{self.name}: expected logits with {self.num_classes} classes, {got}")
         return self._calibrate(rows)
 
     def _check_fitted(self) -> None:
@@ -131,6 +130,17 @@ def draw_samples(logits: Tensor, target: Tensor, most: int) -> tuple[Tensor, Ten
         return logits, target
     chosen = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))[:most].to(logits.device)
     return logits[chosen], target[chosen]
+
+
+def minimize(weights: Tensor, loss_and_slope: Callable[[], float], steps: int, tolerance: float) -> int:
+    """Minimise by L-BFGS in place, until no slope exceeds the tolerance; returns the number of steps.
+
+    `loss_and_slope` returns the loss at the weights, and writes its slope to `weights.grad`.
+    """
+    limits = {"max_iter": steps, "max_eval": 10 * steps, "tolerance_grad": tolerance, "tolerance_change": 0.0}
+    search = torch.optim.LBFGS([weights], line_search_fn="strong_wolfe", **limits)  # type: ignore[arg-type]
+    search.step(loss_and_slope)
+    return int(search.state[weights]["n_iter"])
 
 
 def coins_of(logits: Tensor) -> Coins:

@@ -1,47 +1,34 @@
-"""Matrix scaling, which others call matrix scaling: multinomial logistic regression on the logits.
-
-Its penalty is that of scikit-learn. Large problems are computed in float32.
-"""
+"""Matrix scaling, the paper's "vector scaling": multinomial logistic regression of the targets on the logits."""
 
 import math
-import time
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._optional import require
 from ..core.dtypes import accumulation_dtype, to_wide
-from .base import Calibrated, Calibrator, coins_of, draw_samples
+from .base import Calibrated, Calibrator, coins_of, draw_samples, minimize
 
 MAX_ITERATIONS = 2000
 # The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
-# decides where the search ends, and this changes the calibration error by 0.0004. Products in float32 allow no less.
-TOLERANCE, LARGE_TOLERANCE = 1e-6, 1e-5
+# decides where the search ends, and this changes the calibration error by 0.0004.
+TOLERANCE = 1e-6
 # A step of the search takes samples * weights products. This many take a second on one core, and there may be hundreds
 # of steps.
 SLOW = 2 * 10**10
-# With this many products in a step or more, they are in float32, which takes half the time; sums are always in float64.
-MANY = 10**8
-# The largest number of points that a line search tries, as in scikit-learn.
-LINE_SEARCH = 50
-SECONDS_BETWEEN_WORDS = 1.0
 
 
 class MatrixScaling(Calibrator):
-    """Multinomial logistic regression of the targets on the logits, with scikit-learn's penalty, as in the paper.
+    """Multinomial logistic regression of the targets on the logits, with scikit-learn's penalty.
 
-    The name is that of the paper. Others call this method matrix scaling, because it has a full matrix of weights and a
-    bias. What they call matrix scaling (Guo et al., 2017) has one weight for each class, which is a diagonal matrix.
+    The paper calls this method "vector scaling". It has a full matrix of weights and a bias; `VectorScaling` (Guo et
+    al., 2017) has one weight for each class, which is a diagonal matrix.
 
     It finds the same weights as scikit-learn's `LogisticRegression(C=strength)`, if that one has enough iterations.
-    Here the logits are centred, and they and the penalty are scaled by one factor, so that the search converges faster.
-    The calibrated logits are the decision function, in float64; its products are in float32, unless the logits are
-    float64. The C^2 weights need many samples: 5,000 are too few for a hundred classes, and a warning says so; there
-    `VectorScaling` is better. They also need time: there are
-    ten to some hundred steps, and each takes samples * C^2 products. A warning says if a fit will take minutes.
+    Here the logits are centred, and they and the penalty are scaled by one factor, for faster convergence. The
+    calibrated logits are the decision function, in float64; its products are in float32, unless the logits are float64.
+    The C^2 weights need many samples: 5,000 are too few for a hundred classes, and a warning says so; `VectorScaling`
+    is better there. A warning also says if a fit will take minutes.
 
     If a class has no sample among the n samples of the fit, its odds against all classes with samples are 1 to n + 1.
     This is Laplace's rule, 1 / (n + 2): the likelihood of such a target is small but not 0. A logit of -inf is replaced
@@ -52,9 +39,6 @@ class MatrixScaling(Calibrator):
     Args:
         strength: the weight of the samples against the penalty, scikit-learn's C.
         max_samples: if the calibration split is larger, this many samples are drawn at random, with a fixed seed.
-
-    Attributes:
-        progress: if it is set, it is called once a second with a few words about how far the fit is.
     """
 
     name = "matrix scaling"
@@ -71,11 +55,11 @@ class MatrixScaling(Calibrator):
         logits, target = draw_samples(logits, target, self.max_samples)
         size, weights = f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples", logits.shape[1] ** 2
         if weights > len(logits):
-            words = f"{size} for {weights:,} weights: predictions may become worse; vector scaling needs fewer samples"
-            warnings.warn(words, stacklevel=3)
+            message = f"{size} for {weights:,} weights: predictions may become worse; vector scaling needs fewer"
+            warnings.warn(message, stacklevel=3)
         if len(logits) * weights > SLOW:
             warnings.warn(f"{size} may take many minutes; fewer samples take less time", stacklevel=3)
-        classes, place = target.cpu().unique(return_inverse=True)
+        classes, index = target.cpu().unique(return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"{self.name}: expected targets of at least 2 classes, got only class {int(classes)} in {len(target)} "
@@ -86,10 +70,10 @@ class MatrixScaling(Calibrator):
         mean = rows.mean(0)
         rows -= mean
         spread = max(float(rows.square().mean().sqrt()), 1e-9)
-        fit, steps = fit_softmax(rows.div_(spread), place, self.strength * spread**2, self.progress)
+        fit, steps = fit_softmax(rows.div_(spread), index, self.strength * spread**2)
         if steps >= MAX_ITERATIONS:
-            words = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
-            warnings.warn(words, stacklevel=3)
+            message = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
+            warnings.warn(message, stacklevel=3)
         self._samples, self._lowest, self._mean = len(rows), lowest, mean
         self._classes, self._weight, self._bias = classes, fit[:, :-1] / spread, fit[:, -1]
 
@@ -109,9 +93,7 @@ def _finite(logits: Tensor, lowest: float) -> Tensor:
     return to_wide(logits).nan_to_num(neginf=lowest)
 
 
-def fit_softmax(
-    features: Tensor, target: Tensor, strength: float, progress: Callable[[str], object] | None
-) -> tuple[Tensor, int]:
+def fit_softmax(features: Tensor, target: Tensor, strength: float) -> tuple[Tensor, int]:
     """The weights W and bias b that minimise, over N samples x with targets y among K classes,
 
         mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
@@ -124,41 +106,20 @@ def fit_softmax(
         features: (N, C) in float64.
         target: (N,) in [0, K). Every class occurs.
         strength: the weight of the samples against the penalty.
-        progress: called once a second with a few words about how far the search is.
 
     Returns:
         The weights (K, C) with the bias as a last column, in float64, and the number of steps of the search.
     """
-    minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
-    samples, count = len(features), int(target.max()) + 1
-    large = features.numel() * count >= MANY
-    x, own = features.float() if large else features, target.unsqueeze(1)
+    samples, count, index = len(features), int(target.max()) + 1, target.unsqueeze(1)
     penalty = 1 / ((strength / 2 if count == 2 else strength) * samples)
-    steepest, steps, said = math.inf, 0, time.monotonic()
+    weights = torch.zeros(count, features.shape[1] + 1, dtype=torch.float64)
 
-    def objective(row: Any) -> tuple[float, Any]:
-        """The function that is minimised, and its slope. Weights and bias are given in one row."""
-        nonlocal steepest
-        weights = torch.from_numpy(row).view(count, -1)
+    def loss_and_slope() -> float:
         weight, bias = weights[:, :-1], weights[:, -1]
-        scores = torch.addmm(bias.to(x), x, weight.T.to(x))
-        total = scores.logsumexp(1, keepdim=True)
-        loss = (total - scores.gather(1, own)).sum(dtype=torch.float64) / samples
-        chance = scores.sub_(total).exp_().scatter_add_(1, own, total.new_full((samples, 1), -1.0))
-        slope = torch.cat([(chance.T @ x).double(), chance.sum(0, dtype=torch.float64).unsqueeze(1)], 1) / samples
-        slope[:, :-1].add_(weight, alpha=penalty)
-        steepest = float(slope.abs().max())
-        return float(loss + penalty / 2 * weight.square().sum()), slope.view(-1).numpy()
+        scores = torch.addmm(bias, features, weight.T).log_softmax(1)
+        loss = penalty / 2 * weight.square().sum() - scores.gather(1, index).mean()
+        excess = scores.exp_().scatter_add_(1, index, features.new_full(index.shape, -1.0)) / samples
+        weights.grad = torch.cat([excess.T @ features + penalty * weight, excess.sum(0).unsqueeze(1)], 1)
+        return float(loss)
 
-    def tell(row: Any) -> None:
-        nonlocal steps, said
-        steps += 1
-        if progress is not None and time.monotonic() - said >= SECONDS_BETWEEN_WORDS:
-            said = time.monotonic()
-            progress(f"step {steps} of at most {MAX_ITERATIONS:,}, slope {steepest:.0e}")
-
-    options = {"maxiter": MAX_ITERATIONS, "maxls": LINE_SEARCH, "ftol": 64 * 2.0**-52}
-    options["gtol"] = LARGE_TOLERANCE if large else TOLERANCE
-    start = torch.zeros(count * (features.shape[1] + 1), dtype=torch.float64).numpy()
-    found = minimize(objective, start, method="L-BFGS-B", jac=True, options=options, callback=tell)
-    return torch.from_numpy(found.x).view(count, -1), int(found.nit)
+    return weights, minimize(weights, loss_and_slope, MAX_ITERATIONS, TOLERANCE)

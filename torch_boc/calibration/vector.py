@@ -1,13 +1,12 @@
 """Vector scaling: temperature scaling, and then a weight and a bias for each class, which stay near 1 and 0."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..core.dtypes import to_wide
-from .base import Calibrated, Calibrator, coins_of, draw_samples
+from .base import Calibrated, Calibrator, coins_of, draw_samples, minimize
 from .temperature import TemperatureScaling
 
 # The penalty has the weight of so many samples, or of one for each class if these are more. On six networks with 4 to
@@ -19,18 +18,18 @@ LOWEST = -1e4  # instead of -inf; its exponential is 0
 
 
 class VectorScaling(Calibrator):
-    """Matrix scaling (Guo et al., 2017) after temperature scaling, with a penalty that lets few samples change little.
+    """Vector scaling (Guo et al., 2017) after temperature scaling, shrunk towards it where samples are few.
 
     With p the probabilities at the fitted temperature, the calibrated logits are (1 + v) log p + b. The weights v and
     the biases b minimise, over the n samples of the fit,
 
         mean -log softmax((1 + v) log p + b)[target]  +  max(C, 100) / n * (|v|^2 + |b|^2)
 
-    So it cures what differs between classes, which a temperature cannot, and with few samples it is nearly temperature
+    It corrects what differs between classes, which a temperature cannot, and with few samples it is nearly temperature
     scaling. Predictions can change. A sample whose target has a logit of -inf is left out of the fit.
 
     >>> logits, target = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).repeat(500, 1), torch.tensor([0, 0, 0, 1]).repeat(250)
-    >>> VectorScaling().fit(logits, target).calibrate(logits[:2]).confidence  # class 1 is right half of the time
+    >>> VectorScaling().fit(logits, target).calibrate(logits[:2]).confidence  # class 1: accuracy 1/2
     tensor([0.9060, 0.5316], dtype=torch.float64)
     """
 
@@ -46,19 +45,18 @@ class VectorScaling(Calibrator):
         first._fit(logits, target)
         self._temperature = math.exp(first.log_temperature)
         possible = logits.gather(1, target.unsqueeze(1)).isfinite().squeeze(1)
-        rows, own = self._log_probabilities(logits[possible]).cpu().double(), target[possible].unsqueeze(1).cpu()
+        rows, index = self._log_probabilities(logits[possible]).cpu().double(), target[possible].unsqueeze(1).cpu()
         penalty, weights = max(classes, PENALTY) / len(rows), torch.zeros(2, classes, dtype=torch.float64)
 
         def loss_and_slope() -> float:
             scores = torch.addcmul(weights[1] + rows, rows, weights[0]).log_softmax(1)
-            loss = penalty * weights.square().sum() - scores.gather(1, own).mean()
-            excess = scores.exp_().scatter_add_(1, own, rows.new_full(own.shape, -1.0))
+            loss = penalty * weights.square().sum() - scores.gather(1, index).mean()
+            excess = scores.exp_().scatter_add_(1, index, rows.new_full(index.shape, -1.0))
             weights.grad = torch.stack([(excess * rows).mean(0), excess.mean(0)]) + 2 * penalty * weights
             return float(loss)
 
-        how: dict[str, Any] = {"max_iter": STEPS, "tolerance_grad": TOLERANCE, "tolerance_change": 0.0}
-        torch.optim.LBFGS([weights], line_search_fn="strong_wolfe", **how).step(loss_and_slope)
-        self._weights = weights.detach()
+        minimize(weights, loss_and_slope, STEPS, TOLERANCE)
+        self._weights = weights
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         rows = self._log_probabilities(logits)

@@ -101,9 +101,7 @@ def calibration_tables(
     usable = {} if isinstance(test.data, ColumnSet) else splits
     fitted = [(split, method()) for split in usable for method in CALIBRATORS if method.name in methods]
     for split, method in [first, *fitted, *rest]:
-        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
-        progress(what)
-        method.progress = lambda how_far, what=what: progress(f"{what}, {how_far}")
+        progress(f"calibration: {method.name}" + (f" on {split}" if split else ""))
         try:
             if split:
                 method.fit(*labelled(splits[split]))
