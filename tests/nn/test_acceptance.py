@@ -205,7 +205,7 @@ BAD = [
     (lambda: Acceptance().update(LOGITS), "expected targets, which tell the correct predictions, got none"),
     (
         lambda: Acceptance().update(sample_stats(LOGITS, extras=["log_odds"])),
-        "expected statistics that was gathered with targ",
+        "expected statistics with targets",
     ),
     (lambda: Acceptance().calibrate(LOGITS, TARGET[:50]), r"expected target of shape \(100,\)"),
     (lambda: Acceptance("confidence"), "expected groups as None or 'prediction', got 'confidence'"),

@@ -1,4 +1,4 @@
-"""What the confidence alone already decides about the dominance."""
+"""What the confidence already decides about the dominance."""
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def dominance_bounds(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
 
 
 def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
-    """The part of the gap that confidence alone forces: the gap of evenly matched rivals.
+    """The part of the gap that the confidence forces: the gap of evenly matched rivals.
 
     (1 - confidence) - loss_max = R (C - 2) / ((1 + R) (C - 1 + R)), which is 0 for C = 2.
 

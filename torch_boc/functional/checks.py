@@ -1,4 +1,4 @@
-"""Errors for wrong arguments: they say what was expected, what was given, and the remedy."""
+"""Checks of arguments; the errors name what was expected, what was given, and the remedy."""
 
 import operator
 from collections.abc import Iterable
@@ -39,9 +39,9 @@ def check_logits(logits: Tensor, dim: int | None, target: Tensor | None = None) 
 
 
 def class_axis(logits: Tensor, target: Tensor | None = None) -> int:
-    """The class axis of a batch: the second of (N, C). With more axes the shape of the target says where it is.
+    """The class axis of a batch: the second of (N, C). With more axes, the shape of the target tells it.
 
-    It is 1 as in (N, C, H, W), or -1 as in (N, T, C). If there is no target, or both fit it, nothing is guessed.
+    It is 1 as in (N, C, H, W), or -1 as in (N, T, C). If there is no target, or both fit it, it raises.
 
     >>> class_axis(torch.zeros(2, 7, 3), torch.zeros(2, 7)), class_axis(torch.zeros(2, 7, 3), torch.zeros(2, 3))
     (-1, 1)
@@ -68,8 +68,8 @@ def class_axis(logits: Tensor, target: Tensor | None = None) -> int:
 
 def classes_last(logits: Tensor, dim: int | None, target: Tensor | None = None) -> Tensor:
     """Return the logits with the class axis moved to the end, or raise if they cannot be probed; see `check_logits`."""
-    place = check_logits(logits, dim, target)
-    return logits if place == logits.ndim - 1 else logits.movedim(place, -1)
+    axis = check_logits(logits, dim, target)
+    return logits if axis == logits.ndim - 1 else logits.movedim(axis, -1)
 
 
 def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None = None) -> tuple[Tensor, Tensor | None]:
@@ -77,7 +77,7 @@ def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None =
 
     Args:
         logits: shape (N,), or with an axis of size 1 for the class, which is the second or the last.
-        target: of any dtype, with or without the axis of size 1. What is no whole number, such as 0.5, becomes -1.
+        target: of any dtype, with or without the axis of size 1. Numbers that are not whole, such as 0.5, become -1.
         dim: the axis of size 1.
 
     >>> as_binary(torch.tensor([[2.0], [-1.0]]), torch.tensor([[1.0], [0.0]]))
@@ -211,20 +211,20 @@ def rounding_slack(rows: Tensor, least: float, total: int = 1) -> Tensor:
 
 
 def probabilities_message(rows: str, remedy: str, total: int = 1) -> str:
-    """The error message for probabilities in place of logits; `rows` says which rows were looked at."""
+    """The error message for probabilities instead of logits in these `rows`."""
     got = "probabilities" if total == 1 else "percentages"
     return f"expected logits or log-probabilities, got {got} ({rows} is non-negative and sums to {total}); {remedy}"
 
 
 class ProbabilityCheck:
-    """Refuses probabilities in the first batch, without making the host wait for the device.
+    """Rejects probabilities in the first batch, without making the host wait for the device.
 
-    On a CPU, `look` raises at once. Elsewhere `refuse` raises, when results are asked for.
+    On a CPU, `check` raises at once; elsewhere `raise_if_found` does, when results are read.
 
     Args:
         kind: the batch in words.
-        binary: whether the logits are those of `as_binary`. They are refused if all are in [0, 1] and half of it apart:
-            those of a network at the beginning of its training may all be in [0, 1], but lie close together.
+        binary: whether the logits are those of `as_binary`. They are rejected if all are in [0, 1] and some are more
+            than 0.5 apart: those of an untrained network may all be in [0, 1], but lie close together.
         remedy: what to do instead.
     """
 
@@ -235,9 +235,9 @@ class ProbabilityCheck:
         self.found: Tensor | int | None = None
 
     def check(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
-        """Look at the batch if it is the first one. Compiled code looks at none.
+        """Check the batch if it is the first one. Compiled code checks none.
 
-        With `waits`, the next batch waits once for what was found in the first one, and raises it.
+        With `waits`, the next batch waits once for the result of the first one, and raises.
         """
         # The compiler is asked first, so that it does not compile again after the first batch was looked at.
         if torch.compiler.is_compiling():

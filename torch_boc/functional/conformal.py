@@ -1,14 +1,13 @@
 """Conformal p-values: the rank of a sample's score among the scores of held-out in-distribution samples.
 
-The held-out scores are counted in places, which are fixed beforehand and cover all real numbers, so that the counts of
-batches and processes add up. A sample is compared with n held-out ones, of which n_below are in a lower place, and
-n_equal are in the same place:
+The held-out scores are counted in the bins of `score_bins`. A sample is compared with n held-out ones, of which n_below
+are in a lower bin, and n_equal in the same bin:
 
     p = (n_below + n_equal + 1) / (n + 1)            conservative
     p = (n_below + U (n_equal + 1)) / (n + 1)        smoothed, with U uniform in (0, 1)
 
-If the sample and the held-out ones are exchangeable, the first is at most alpha with a chance of at most alpha, and the
-second is uniform, whatever the classifier and the score are.
+If the sample and the held-out ones are exchangeable, the first is at most alpha with probability at most alpha, and the
+second is uniform, whatever the classifier and the score.
 """
 
 import math
@@ -26,8 +25,8 @@ class Ranks(NamedTuple):
     """How many held-out samples a sample is compared with.
 
     Attributes:
-        below: the number of held-out samples in a lower place.
-        equal: the number of held-out samples in the same place.
+        below: the number of held-out samples in a lower bin.
+        equal: the number of held-out samples in the same bin.
         total: the number of held-out samples of its group.
     """
 
@@ -36,34 +35,33 @@ class Ranks(NamedTuple):
     total: Tensor
 
 
-def look_up_ranks(counts: Tensor, upto: Tensor, place: Tensor, group: Tensor | None = None) -> Ranks:
-    """The ranks of samples at these places.
+def look_up_ranks(counts: Tensor, upto: Tensor, bins: Tensor, group: Tensor | None = None) -> Ranks:
+    """The ranks of samples in these bins.
 
     Args:
-        counts: (groups, places), from `count_bins`.
-        upto: the sums of `counts` up to each place, `counts.cumsum(-1)`.
-        place: any shape, in int64.
+        counts: (groups, bins), from `count_bins`.
+        upto: the sums of `counts` up to each bin, `counts.cumsum(-1)`.
+        bins: any shape, in int64.
         group: the group of each sample; None if there is one group.
     """
-    places = counts.shape[-1]
-    key = place if group is None else group * places + place
+    key = bins if group is None else group * counts.shape[-1] + bins
     equal, below_or_equal = counts.reshape(-1)[key], upto.reshape(-1)[key]
-    return Ranks(below_or_equal - equal, equal, upto[0 if group is None else group, -1].expand(place.shape))
+    return Ranks(below_or_equal - equal, equal, upto[0 if group is None else group, -1].expand(bins.shape))
 
 
-def stream_ranks(ranks: Ranks, place: Tensor, group: Tensor | None, valid: Tensor) -> Ranks:
+def stream_ranks(ranks: Ranks, bins: Tensor, group: Tensor | None, valid: Tensor) -> Ranks:
     """The ranks of the samples of a stream: each is compared with the valid ones before it in the batch, too.
 
     Args:
         ranks: those among the samples before the batch.
-        place: (N,), in the order of the stream.
+        bins: (N,), in the order of the stream.
         group: (N,) or None.
         valid: (N,), which samples count.
     """
     earlier = valid.expand(len(valid), -1).tril(-1)
     if group is not None:
         earlier = earlier & (group.unsqueeze(0) == group.unsqueeze(1))
-    upto, lower = (earlier & which(place.unsqueeze(0), place.unsqueeze(1)) for which in (torch.le, torch.lt))
+    upto, lower = (earlier & which(bins.unsqueeze(0), bins.unsqueeze(1)) for which in (torch.le, torch.lt))
     below, below_or_equal, total = torch.stack([lower, upto, earlier]).sum(-1) + torch.stack(
         [ranks.below, ranks.below + ranks.equal, ranks.total]
     )
@@ -81,7 +79,7 @@ def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
 
 
 def bin_p_values(counts: Tensor) -> Tensor:
-    """The conservative p-value of a sample at each place, of shape (groups, places), from the counts of `count_bins`.
+    """The conservative p-value of a sample in each bin, of shape (groups, bins), from the counts of `count_bins`.
 
     >>> bin_p_values(torch.tensor([[1, 2, 96]]))
     tensor([[0.0200, 0.0400, 1.0000]], dtype=torch.float64)
@@ -93,8 +91,8 @@ def bin_p_values(counts: Tensor) -> Tensor:
 def adjusted_p_values(p: Tensor) -> Tensor:
     """The p-values of Benjamini and Hochberg: p_(i) m / i, made monotone. NaN stays NaN, and does not count in m.
 
-    To reject those that are at most `fdr` keeps the expected share of false discoveries below `fdr`. This holds for
-    conformal p-values that share their held-out samples too (Bates and others, 2023), if they are conservative.
+    Rejecting those that are at most `fdr` keeps the false discovery rate at `fdr`, even for conformal p-values that
+    share their held-out samples (Bates and others, 2023), if they are conservative.
 
     Args:
         p: (N,) p-values.
@@ -113,12 +111,12 @@ def adjusted_p_values(p: Tensor) -> Tensor:
 def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
     """The largest p-value that the procedure of Benjamini and Hochberg rejects; -1 if it rejects none.
 
-    Nothing is sorted but the p-values of the places, however many samples are tested.
+    Only the p-values of the bins are sorted, however many samples are tested.
 
     Args:
-        p: (groups, places), from `bin_p_values`.
-        tested: (groups, places), the number of tested samples at each place.
-        fdr: the expected share of false discoveries.
+        p: (groups, bins), from `bin_p_values`.
+        tested: (groups, bins), the number of tested samples in each bin.
+        fdr: the false discovery rate.
     """
     rising, order = p.reshape(-1).sort()
     number = tested.reshape(-1).index_select(0, order)
@@ -128,16 +126,16 @@ def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
 
 
 def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tensor | int = 0) -> Tensor:
-    """The share of a set of samples that a test flags at level `alpha`, from counts alone.
+    """The share of a set of samples that a test flags at level `alpha`, from counts.
 
-    It is the mean of `ConformalTest.flag` over the samples, up to rounding: all samples of a group in one place have
-    the same p-value.
+    It is the mean of `ConformalTest.flag` over the samples, up to rounding: all samples of a group in one bin have the
+    same p-value.
 
     Args:
-        held_out: (groups, places), the counts of the held-out samples, from `count_bins`.
-        tested: (groups, places), the counts of the samples that are tested.
+        held_out: (groups, bins), the counts of the held-out samples, from `count_bins`.
+        tested: (groups, bins), the counts of the samples that are tested.
         alpha: the level.
-        invalid: the number of tested samples with NaN or +inf, which are in no place. They are flagged.
+        invalid: the number of tested samples with NaN or +inf, which are in no bin. They are flagged.
 
     Returns:
         A scalar in float64 (float32 on MPS); NaN if no sample is tested.
@@ -153,7 +151,7 @@ def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tenso
 def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
     """A number in (0, 1) for each index, in float64 (float32 on MPS): the same for the same seed, on every device.
 
-    The numbers are those of SplitMix64 (Steele, Lea, Flood, 2014). They depend on the index alone, so that a stream in
+    The numbers are those of SplitMix64 (Steele, Lea, Flood, 2014). They depend only on seed and index: a stream in
     batches gets the same numbers as one sample at a time.
 
     >>> seeded_uniforms(0, torch.arange(3))
@@ -186,7 +184,7 @@ class Threshold(NamedTuple):
         return self.rank.double() / (self.samples.double() + 1.0)
 
     def rate_quantile(self, chance: float) -> Tensor:
-        """The rate that the share of flagged in-distribution samples does not exceed with this chance.
+        """The rate that the share of flagged in-distribution samples does not exceed with this probability.
 
         >>> threshold = Threshold(torch.tensor(0.3), torch.tensor(5), torch.tensor(99))
         >>> threshold.expected_rate, threshold.rate_quantile(0.95)
@@ -200,9 +198,8 @@ class Threshold(NamedTuple):
 def threshold_rank(samples: int, alpha: float, delta: float | None = None) -> int:
     """The rank k of the threshold among n = `samples` held-out scores; 0 if no sample can be flagged.
 
-    Let X be the k-th lowest score. The share of in-distribution samples that score below X depends on the held-out
-    samples, which are drawn by chance: its distribution is Beta(k, n + 1 - k), and its mean is k / (n + 1). Ties make
-    the share smaller.
+    Let X be the k-th lowest score. Over the draw of the held-out set, the share of in-distribution samples that score
+    below X has the distribution Beta(k, n + 1 - k), with mean k / (n + 1). Ties make the share smaller.
 
     Without `delta`, the expected rate k / (n + 1) is at most `alpha`. With it, the rate itself is at most `alpha`
     with probability 1 - `delta`.
@@ -220,8 +217,7 @@ def threshold_rank(samples: int, alpha: float, delta: float | None = None) -> in
 def lower_tail(successes: int, trials: int, probability: float) -> float:
     """Pr{Binomial(trials, probability) <= successes}, for a probability between 0 and 1.
 
-    The terms are summed from the largest down. Searches ask for one number after the other, each with trials of its
-    own, which `binomial_tail` would take one by one and a hundred times slower.
+    The terms are summed from the largest down. For a single number, `binomial_tail` is a hundred times slower.
 
     >>> round(lower_tail(2, 628, 0.01), 5)
     0.04979
@@ -241,7 +237,7 @@ def lower_tail(successes: int, trials: int, probability: float) -> float:
 
 
 def rate_quantile(rank: int, samples: int, chance: float) -> float:
-    """The smallest rate that the share of flagged in-distribution samples does not exceed with this chance."""
+    """The smallest rate that the share of flagged in-distribution samples does not exceed with this probability."""
     low, high = 0.0, 1.0 if rank else 0.0
     for _ in range(60):  # the chance of fewer than k successes falls with the rate
         middle = (low + high) / 2
@@ -250,7 +246,7 @@ def rate_quantile(rank: int, samples: int, chance: float) -> float:
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
-    """The chance that so many of the samples or more score below the lowest `rank` held-out ones, if all are alike.
+    """The probability that so many samples or more score below the lowest `rank` held-out ones, if exchangeable.
 
     All orders of the x + k - 1 lowest of n + m samples are equally likely, and at most k - 1 of these may be held out:
 

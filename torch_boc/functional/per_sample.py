@@ -26,7 +26,7 @@ class SampleStats(NamedTuple):
         coins: the coins of each sample, in float64 (float32 on MPS).
         num_classes: C.
         trials: the number of coin flips of the p-values.
-        top: the largest logit of each sample; None if the statistics was not gathered from logits.
+        top: the largest logit of each sample; None if the statistics were not gathered from logits.
         entropy_sum: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `sample_stats` are
             None if they were not requested.
         margin: the sum over the rivals of z_top - z_j.

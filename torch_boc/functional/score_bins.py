@@ -23,7 +23,7 @@ EXPONENTS, EVERY_EXPONENT = (-32, 16), (-127, 129)
 # The confidences that separate the groups of `groups="confidence"`.
 STRATA = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 FINEST = 2**14
-# The number of coin flips of scores that are p-values, whatever the statistics was gathered for.
+# The number of coin flips of scores that are p-values, whatever the statistics were gathered for.
 TRIALS = 100
 # The score of tests that are given the numbers themselves.
 GIVEN = "given"
@@ -132,10 +132,10 @@ class ScoreConfig(NamedTuple):
 
 
 class BinnedScores(NamedTuple):
-    """Where the samples of a batch are. All tensors have the shape of the logits without the class axis.
+    """The bins of the samples of a batch. All tensors have the shape of the logits without the class axis.
 
     Attributes:
-        place: the place of the score of each sample, from `score_bin`.
+        bin: the bin of the score of each sample, from `score_bin`.
         group: the group of each sample, or None if there is one group.
         valid: which samples count: those whose score is a number, and whose group is known.
         prediction: the predicted class of each sample, or None if it is not counted.
@@ -168,7 +168,7 @@ def check_score_config(scoring: ScoreConfig) -> ScoreConfig:
 
 
 def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScores:
-    """The place and the group of each sample.
+    """The bin and the group of each sample.
 
     Args:
         preds: logits of shape (..., C), or their statistics with the extras that the score needs. Samples that are
@@ -179,18 +179,17 @@ def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScore
     if isinstance(preds, Tensor) and not tempered:
         preds = sample_stats(preds, extras=extras)
 
-    def divided(piece: Tensor) -> tuple[Tensor, ...]:
-        return _numbers(
-            sample_stats(piece.to(accumulation_dtype(piece.dtype)) / scoring.temperature, extras=extras), scoring
-        )
+    def divided(chunk: Tensor) -> tuple[Tensor, ...]:
+        logits = chunk.to(accumulation_dtype(chunk.dtype)) / scoring.temperature
+        return _numbers(sample_stats(logits, extras=extras), scoring)
 
     if isinstance(preds, Tensor):
-        found, counted = map_chunks(divided, preds), None  # so that the divided logits take little memory
+        numbers, counted = map_chunks(divided, preds), None  # the divided logits need little memory
     elif tempered:
         raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their statistics")
     else:
-        found, counted = _numbers(preds, scoring), preds.counted
-    number, prediction, *groups = found
+        numbers, counted = _numbers(preds, scoring), preds.counted
+    number, prediction, *groups = numbers
     return BinnedScores(
         score_bin(number, scoring.resolution),
         prediction if scoring.groups == "prediction" else groups[0] if groups else None,
@@ -199,21 +198,21 @@ def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScore
     )
 
 
-def join_group(placing: BinnedScores, group: Tensor | None, groups: str | int | None) -> BinnedScores:
-    """The placing with the group of each sample, if groups are given. Samples of an unknown group are not valid."""
+def join_group(binned: BinnedScores, group: Tensor | None, groups: str | int | None) -> BinnedScores:
+    """The binned scores with the given groups, if the object has any. Samples of an unknown group are not valid."""
     if not isinstance(groups, int):
         if group is not None:
             raise ValueError("expected no group, got one; give num_groups= when you make the object")
-        return placing
+        return binned
     if group is None:
         raise ValueError(f"expected group=, an integer from 0 to {groups - 1} for each sample, got none")
-    group = check_target(group, placing.bin.shape, "group").to(placing.bin)
+    group = check_target(group, binned.bin.shape, "group").to(binned.bin)
     known = is_class(group, groups)
-    return placing._replace(group=torch.where(known, group, 0), valid=placing.valid & known)
+    return binned._replace(group=torch.where(known, group, 0), valid=binned.valid & known)
 
 
 def _numbers(stats: SampleStats, scoring: ScoreConfig) -> tuple[Tensor, ...]:
-    """The number that ranks each sample, low for unfamiliar ones, its class, and its group if it is not that."""
+    """The number that ranks each sample, low for OOD ones, its class, and its group if it is not that."""
     number = scores[scoring.name].number(stats._replace(trials=TRIALS))
     number = -number if scoring.score.startswith("-") else number
     coins = stats.coins

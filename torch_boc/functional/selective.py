@@ -1,19 +1,19 @@
-"""Which predictions may go out unseen: a threshold that keeps an error with a promise, and the risk by coverage.
+"""Selective prediction: a threshold with a guaranteed error among accepted predictions, and risk by coverage.
 
-All functions take the counts of right and of wrong predictions by the place of their score, from `count_bins`. A
-prediction is accepted if its place is not below the threshold. For a threshold that is fixed beforehand, the number of
+All functions take the counts of correct and of wrong predictions by the bin of their score, from `count_bins`. A
+prediction is accepted if its bin is not below the threshold. For a threshold that is fixed beforehand, the number of
 wrong ones among n accepted held-out predictions is Binomial(n, risk), so that
 
     Pr{Binomial(n, error) <= wrong}
 
 is a p-value of the hypothesis that the risk is above `error`. The thresholds are tested from the highest down to the
 lowest, one after the other, and a chain of tests ends at the first threshold that is not rejected (fixed-sequence
-testing; Angelopoulos and others, 2021, "Learn then test"). The chance that a chain goes beyond the first threshold
+testing; Angelopoulos and others, 2021, "Learn then test"). The probability that a chain passes the first threshold
 whose risk is too high is that of one test. Because one confident mistake would end a single chain at once, there are
-several, which share delta. They begin where so many predictions are accepted that 0, 2 and 6 mistakes are rejected; a
-chain whose begin would accept more than half of the held-out samples is left out, so that its share of delta is not
-lost. These begins are ranks among the held-out scores, not thresholds that are fixed beforehand: that the guarantee
-holds with them is shown by simulations (`benchmarks/guarantees.py`), not proved.
+several, which share delta. They start where so many predictions are accepted that 0, 2 and 6 mistakes are rejected. A
+chain that would start with more than half of the held-out samples is left out, and its share of delta goes to the
+others. The starts are ranks among the held-out scores, not thresholds that are fixed beforehand: simulations show that
+the guarantee holds with them (`benchmarks/guarantees.py`), there is no proof.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ from .registry import scores
 from .score_bins import BinnedScores, ScoreConfig, bin_edges, bin_scores
 from .summary import COVERAGES, binned_error
 
-# The number of mistakes with which each chain of tests can begin.
+# The number of mistakes with which each chain of tests can start.
 STARTS = (0, 2, 6)
 BY_LOG_ODDS = ScoreConfig("log_odds")
 
@@ -45,7 +45,7 @@ def required_samples(wrong: int, error: float, chance: float) -> int:
 
 
 def chain_starts(samples: int, max_error: float, delta: float) -> tuple[list[int], float]:
-    """The numbers of mistakes with which chains begin among so many samples, and the share of delta for each chain.
+    """The numbers of mistakes with which chains start among so many samples, and the share of delta for each chain.
 
     >>> chain_starts(299, 0.01, 0.06), chain_starts(3000, 0.01, 0.06)
     (([0], 0.06), ([0, 2, 6], 0.02))
@@ -56,14 +56,14 @@ def chain_starts(samples: int, max_error: float, delta: float) -> tuple[list[int
 
 
 def lowest_accepted_bin(right: Tensor, wrong: Tensor, max_error: float, delta: float) -> int:
-    """The lowest place at which predictions can be accepted; the number of places if none can be.
+    """The lowest bin in which predictions can be accepted; the number of bins if none can be.
 
     With probability at least 1 - `delta` over the draw of the held-out set, at most a share of `max_error` of the
     accepted predictions is wrong, whatever the classifier and the score are. No order of the risks is assumed.
 
     Args:
-        right: (places,), the counts of right held-out predictions, on the CPU.
-        wrong: (places,), those of wrong ones.
+        right: (bins,), the counts of correct held-out predictions, on the CPU.
+        wrong: (bins,), those of wrong ones.
         max_error: the largest error rate among the accepted predictions.
         delta: the probability with which it may be exceeded.
 
@@ -76,26 +76,26 @@ def lowest_accepted_bin(right: Tensor, wrong: Tensor, max_error: float, delta: f
     starts = {int((accepted >= required_samples(k, max_error, chance)).sum()) - 1 for k in mistakes_at_start}
     # With the same number of mistakes, more accepted predictions never have a larger p-value.
     tested = sorted({*wrong.nonzero().flatten().tolist(), *starts} - {-1}, reverse=True)
-    lowest, goes_on = len(right), False
-    for place, number, bad in zip(tested, accepted[tested].tolist(), mistakes[tested].tolist(), strict=True):
-        rejected = (goes_on or place in starts) and lower_tail(bad, number, max_error) <= chance
-        if goes_on and not rejected:
-            lowest = place + 1
-        goes_on = rejected
-        if place <= min(starts) and not goes_on:
+    lowest, in_chain = len(right), False
+    for threshold, number, bad in zip(tested, accepted[tested].tolist(), mistakes[tested].tolist(), strict=True):
+        rejected = (in_chain or threshold in starts) and lower_tail(bad, number, max_error) <= chance
+        if in_chain and not rejected:
+            lowest = threshold + 1
+        in_chain = rejected
+        if threshold <= min(starts) and not in_chain:
             break
-    return 0 if goes_on else lowest
+    return 0 if in_chain else lowest
 
 
 def aurc(right: Tensor, wrong: Tensor) -> Tensor:
     """The area under the curve of risk by coverage: the mean over k of the error among the k highest scores.
 
-    It is low if right predictions score higher than wrong ones, and if few are wrong. Samples in one place are taken in
-    every order alike.
+    It is low if correct predictions score higher than wrong ones, and if few are wrong. For samples in one bin, it is
+    the mean over their orders.
 
     Args:
-        right: (..., places), the counts of right predictions.
-        wrong: (..., places), those of wrong ones.
+        right: (..., bins), the counts of correct predictions.
+        wrong: (..., bins), those of wrong ones.
 
     Returns:
         Shape (...), float64 (float32 on MPS); NaN without samples.
@@ -137,44 +137,44 @@ def coverage_at_error(right: Tensor, wrong: Tensor, error: float) -> Tensor:
 
 
 def equal_mass_error(right: Tensor, wrong: Tensor, bins: int = 15) -> Tensor:
-    """The calibration error in bins of confidence that have as many samples each, from counts of shape (places,).
+    """The calibration error in groups of confidence with as many samples each, from counts of shape (bins,).
 
-    All samples of a place have the confidence of its middle. A place at the edge of two bins is divided between them.
+    All samples of a bin count with the confidence of its middle. A bin at the edge of two groups is divided.
 
     Args:
-        right: the number of right predictions at each place of the log odds, for the resolution of `BY_LOG_ODDS`.
+        right: the number of correct predictions in each bin of the log odds, for the resolution of `BY_LOG_ODDS`.
         wrong: that of wrong ones.
-        bins: the number of bins.
+        bins: the number of groups.
     """
     here = to_wide(right + wrong)
     edges = bin_edges(BY_LOG_ODDS.resolution).to(here).sigmoid()
-    own = right - here * (edges[1:] + edges[:-1]) / 2
+    excess = right - here * (edges[1:] + edges[:-1]) / 2
     upto = to_wide((right + wrong).cumsum(0))
     ends = upto[-1] * torch.arange(1, bins + 1, device=here.device) / bins
-    place = torch.searchsorted(upto, ends).clamp_max(len(upto) - 1)
-    excess = own.cumsum(0)[place] - own[place] * (upto[place] - ends) / here[place]
-    return binned_error(excess.diff(prepend=excess.new_zeros(1)), upto[-1])
+    last = torch.searchsorted(upto, ends).clamp_max(len(upto) - 1)
+    total = excess.cumsum(0)[last] - excess[last] * (upto[last] - ends) / here[last]
+    return binned_error(total.diff(prepend=total.new_zeros(1)), upto[-1])
 
 
 def risk_summary(counts: Tensor, bins: int) -> dict[str, Tensor]:
-    """The numbers of `RISK_KEYS`, from the counts of right and of wrong predictions, of shape (2, places)."""
+    """The numbers of `RISK_KEYS`, from the counts of correct and of wrong predictions, of shape (2, bins)."""
     right, wrong = counts
-    found = {"aurc": aurc(right, wrong), "augrc": augrc(right, wrong)}
-    found["ece_equal_mass"] = equal_mass_error(right, wrong, bins)
-    return found | {key: coverage_at_error(right, wrong, error) for key, error in COVERAGES.items()}
+    areas = {"aurc": aurc(right, wrong), "augrc": augrc(right, wrong)}
+    areas["ece_equal_mass"] = equal_mass_error(right, wrong, bins)
+    return areas | {key: coverage_at_error(right, wrong, error) for key, error in COVERAGES.items()}
 
 
 def bin_predictions(stats: SampleStats, scoring: ScoreConfig = BY_LOG_ODDS) -> tuple[BinnedScores, Tensor]:
-    """Where the predictions are, of which those with a target that is a class are valid; and which are wrong."""
+    """The bins of the predictions, of which those with a target that is a class are valid; and which are wrong."""
     if stats.target is None:
-        raise ValueError("expected statistics that was gathered with targets, got none")
-    placing = bin_scores(stats, scoring)
-    valid = placing.valid & is_class(stats.target, stats.num_classes)
-    return placing._replace(valid=valid), stats.coins.prediction != stats.target
+        raise ValueError("expected statistics with targets, got none")
+    binned = bin_scores(stats, scoring)
+    valid = binned.valid & is_class(stats.target, stats.num_classes)
+    return binned._replace(valid=valid), stats.coins.prediction != stats.target
 
 
 def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """For each place, the samples and the wrong ones there, and those at higher places."""
+    """For each bin, the samples and the wrong ones in it, and those in higher bins."""
     here, bad = right + wrong, wrong  # sums of integers: those of floats have no deterministic form on a GPU
     above, bad_above = (x.flip(-1).cumsum(-1).flip(-1) - x for x in (here, bad))
     return to_wide(here), to_wide(bad), to_wide(above), to_wide(bad_above)
@@ -195,7 +195,7 @@ class AcceptanceThreshold(NamedTuple):
 
 
 def suggest_remedy(right: Tensor, wrong: Tensor, max_error: float, delta: float) -> str:
-    """How many held-out samples, or which error, it would take to accept some predictions, if nothing is accepted."""
+    """How many held-out samples, or which error, are needed to accept some predictions, if nothing is accepted."""
     samples, remedies = int((right + wrong).sum()), []
     if samples < (needed := required_samples(0, max_error, delta)):
         remedies.append(f"at least {needed} held-out samples")

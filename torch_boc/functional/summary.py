@@ -37,8 +37,8 @@ def boc_summary(
 ) -> dict[str, Tensor]:
     """Summarize the probe over a set of samples, with the same keys as `BoCMetric`.
 
-    The keys are always the same. A mean over no samples is NaN. Probabilities in place of logits are not noticed here,
-    because no value is read; `BoCMetric` refuses them.
+    The keys are always the same. A mean over no samples is NaN. Probabilities instead of logits are not noticed,
+    because no value is read; `BoCMetric` rejects them.
 
     - `samples`, the number of samples; `invalid`, the number of rows with NaN or +inf, which count nowhere else.
     - Means over the samples: `confidence`, `dominance`, `gap`, `forced_gap`, `free_gap`, `concentration`, `p_value`
@@ -46,7 +46,7 @@ def boc_summary(
     - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`. A quantile is exact to
       one bin of a histogram with 50 bins per decade (a factor of 1.05). A quantile below 1e-12 is given as 0.
     - Over the samples with a target: `accuracy`, `ece`, `ece_dominance`, `nll`, `brier_confidence`,
-      `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
+      `brier_dominance`, and the mean gap of correct and wrong predictions, `gap_correct` and `gap_wrong`.
 
     Args:
         logits: shape (N, C), or with more axes.
@@ -88,7 +88,7 @@ def coherence_gap(
     Args:
         logits: shape (N, C), or with more axes.
         target: class indices of shape (N,) or (N, ...), for `ignore_index` and the class axis.
-        part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
+        part: "total", "forced" (the part that the confidence decides) or "free" (the part that the geometry adds).
         average: "micro" for one mean; None or "none" for one of each predicted class.
         ignore_index: samples with this target do not count; None counts all.
         dim: the class axis, as for `boc_summary`.
@@ -174,7 +174,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
 
     Args:
         confidence: (N,), in [0, 1].
-        correct: (N,), which predictions are right, or how likely each is to be right.
+        correct: (N,), which predictions are correct, or the probability that each is.
         bins: the number of bins of confidence, which have equal width.
 
     Returns:
@@ -191,7 +191,7 @@ def binned_error(excess: Tensor, samples: Tensor | int) -> Tensor:
     """The calibration error from the excess of each bin, with the bins on the last axis: sum of |excess| / samples.
 
     Args:
-        excess: for each bin, the number of right predictions minus the sum of the confidences.
+        excess: for each bin, the number of correct predictions minus the sum of the confidences.
         samples: the number of samples in all bins together.
     """
     return excess.abs().sum(-1) / samples

@@ -1,4 +1,4 @@
-"""The numbers that are worth keeping for each sample, from one pass over the logits."""
+"""The columns of a table with one row per sample, from one pass over the logits."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -56,7 +56,7 @@ def sample_columns(
     trials: int = 100,
     columns: Iterable[str] | None = None,
 ) -> dict[str, Tensor]:
-    """The columns of a table with a row for each sample.
+    """The columns of a table with one row per sample.
 
     Args:
         logits: shape (..., C).
@@ -87,15 +87,15 @@ def column_extras(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def columns_of(stats: SampleStats, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
-    """The columns from statistics; `logit_gap` needs statistics that was gathered with the extra `margin`."""
-    found = {name: _COLUMNS[name](stats) for name in names if name not in ("p_value", TARGET_COLUMN)}
+    """The columns from statistics; `logit_gap` needs statistics with the extra `margin`."""
+    columns = {name: _COLUMNS[name](stats) for name in names if name not in ("p_value", TARGET_COLUMN)}
     if TARGET_COLUMN in names and stats.target is not None and stats.distance is not None:
         known = is_class(stats.target, stats.num_classes)
-        found[TARGET_COLUMN] = torch.where(known, -log_loss(stats.coins.odds, stats.distance), torch.nan)
+        columns[TARGET_COLUMN] = torch.where(known, -log_loss(stats.coins.odds, stats.distance), torch.nan)
     if "p_value" in names:  # from the logarithm, if that was computed
-        log_p = found.get("log_p_value")
-        found["p_value"] = _COLUMNS["p_value"](stats) if log_p is None else log_p.exp()
-    return {name: found[name] for name in names}
+        log_p = columns.get("log_p_value")
+        columns["p_value"] = _COLUMNS["p_value"](stats) if log_p is None else log_p.exp()
+    return {name: columns[name] for name in names}
 
 
 def restore_sample_stats(columns: Mapping[str, Tensor], *, num_classes: int, trials: int = 100) -> SampleStats:
@@ -129,5 +129,5 @@ def restore_sample_stats(columns: Mapping[str, Tensor], *, num_classes: int, tri
     if target is not None:
         below = -to_wide(columns[TARGET_COLUMN]) - coins.odds.log1p() if TARGET_COLUMN in columns else torch.nan
         distance = torch.where(coins.prediction == target, 0.0, below).to(coins.odds.dtype).clamp_min(0.0)
-    how = {"margin": margin, "target": target, "distance": distance, "log_odds": -coins.odds.log()}
-    return SampleStats(coins, classes, check_trials(trials), top, **how)
+    extras = {"margin": margin, "target": target, "distance": distance, "log_odds": -coins.odds.log()}
+    return SampleStats(coins, classes, check_trials(trials), top, **extras)

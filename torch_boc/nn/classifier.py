@@ -29,7 +29,7 @@ class ProbeOutput(NamedTuple):
         confidence: the largest softmax probability.
         dominance: the mean chance that the top class beats a rival.
         gap: the coherence gap, dominance - confidence.
-        forced_gap: the part of the gap that the confidence alone forces.
+        forced_gap: the part of the gap that the confidence forces.
         free_gap: the part that the geometry of the logits adds.
         concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
         p_value: the p-value of the expected wins, float64.
