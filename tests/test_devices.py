@@ -141,12 +141,13 @@ def test_calls_with_kernels_take_few_operations(samples):
                 assert len(counted.names) <= MOST[kind], (name, len(counted.names))
 
 
-@pytest.mark.parametrize(("keys", "most"), [(DEFAULT_KEYS, 139), (None, 414)])
+@pytest.mark.parametrize(("keys", "most"), [(DEFAULT_KEYS, 119), (None, 394)])
 def test_an_update_by_torch_takes_few_operations(keys, most):
     """Each is a launch on a GPU without Triton. Without p-values there is no continued fraction."""
     with FakeTensorMode(), kernels.use("torch"):
         made = metric(BoCMetric, "cuda", keys=keys)
         logits, target = torch.empty(64, 10, device="cuda"), torch.zeros(64, dtype=torch.int64, device="cuda")
+        made.update(logits, target)
         with Counted() as counted:
             made.update(logits, target)
     assert len(counted.names) <= most, counted.names

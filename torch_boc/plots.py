@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from ._optional import require
-from .core.schema import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally
+from .core.schema import BINS_PER_DECADE, GAP_EDGES, LOWEST_DECADE, BinCounts, BinSums, Tally
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.registry import scores
 from .functional.score_bins import EVERY_EXPONENT, bin_edges, num_bins
 from .functional.separation import survival
-from .functional.tally import gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
@@ -94,7 +93,7 @@ def draw_gaps(axis: Any, counts: Tensor) -> None:
 
     A bar has the fewest bins with which it has 5 samples on average, and at most a decade.
     """
-    edges, shares = torch.tensor(gap_edges()[1:], dtype=torch.float64), counts.double() / counts.sum().clamp_min(1)
+    edges, shares = torch.tensor([*GAP_EDGES, 1.0], dtype=torch.float64), counts.double() / counts.sum().clamp_min(1)
     for merged in (5, 10, 25, BINS_PER_DECADE):
         bars = counts[1:].reshape(-1, merged).sum(-1)
         if int(bars.sum()) >= 5 * int((bars > 0).sum()):

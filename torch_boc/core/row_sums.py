@@ -56,8 +56,8 @@ def row_sums(logits: Tensor, extras: bool = False) -> RowSums:
     """The sums over the last axis of `logits`, with `entropy_sum` and `margin` if `extras` are asked for."""
     if torch.compiler.is_compiling():  # a compiler gets the two parts separately, and fuses what it needs of them
         prediction, top, odds, squares, *more = _first_sums[extras](logits)
-        given = (odds.detach().unsqueeze(-1), squares.detach().unsqueeze(-1))
-        return RowSums(prediction, top, odds, squares, *_masses(logits, *given), *more)
+        columns = (x.detach().unsqueeze(-1) for x in (prediction, top, odds, squares))
+        return RowSums(prediction, top, odds, squares, *_masses(logits, *columns), *more)
     return RowSums(*_all_sums[extras](logits))
 
 
@@ -100,26 +100,22 @@ def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     return loses, torch.div(loses, odds, out=odds)
 
 
-def masses(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """S and T of the flat rows of `logits`, R and Q of the others; `odds` and `squares` have a last axis of size 1.
+def masses(logits: Tensor, prediction: Tensor, top: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """S and T of the flat rows of `logits`, R and Q of the others; all but the logits have a last axis of size 1.
 
     On the CPU the program can look for flat and sharp rows without waiting for a device. Few batches have any, and only
     these rows are read again.
     """
-    flat, sharp = is_flat(odds, logits.shape[-1]), is_sharp(odds)
-    if _has_values(logits):
-        found = tuple(torch.empty(odds.shape[:-1], dtype=squares.dtype).copy_(x.squeeze(-1)) for x in (odds, squares))
-        rows = logits.reshape(-1, logits.shape[-1])
-        for which, sums in ((flat, _leads), (sharp, _relative_sums)):
-            places = which.reshape(-1).nonzero().squeeze(-1)
-            if len(places):
-                for out, value in zip(found, sums(_below(rows[places])), strict=True):
-                    out.view(-1)[places] = value.squeeze(-1)
-        return found[0], found[1]
-    below = _below(logits)
-    pairs = zip(_leads(below), _relative_sums(below), (to_wide(odds), squares), strict=True)
-    mass, mass_squares = (torch.where(flat, x, torch.where(sharp, y, z)).squeeze(-1) for x, y, z in pairs)
-    return mass, mass_squares
+    flat = is_flat(odds, logits.shape[-1])
+    if not _has_values(logits):
+        return _masses_of_rows(logits, prediction, top, flat)
+    found = tuple(torch.empty(odds.shape[:-1], dtype=squares.dtype).copy_(x.squeeze(-1)) for x in (odds, squares))
+    places = (flat | is_sharp(odds)).reshape(-1).nonzero().squeeze(-1)
+    if len(places):
+        rows = (x.reshape(-1, x.shape[-1])[places] for x in (logits, prediction, top, flat))
+        for out, value in zip(found, _masses_of_rows(*rows), strict=True):
+            out.view(-1)[places] = value
+    return found[0], found[1]
 
 
 def _has_values(x: Tensor) -> bool:
@@ -130,33 +126,27 @@ def _has_values(x: Tensor) -> bool:
     return not watched and not torch._C._is_tracing()
 
 
-def _below(logits: Tensor) -> Tensor:
-    z = logits.to(accumulation_dtype(logits.dtype))
-    return z - z.amax(-1, keepdim=True)
+def _masses_of_rows(logits: Tensor, prediction: Tensor, top: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:
+    """The masses of rows of any kind: a sum of v and one of v^2 / (1 + u), the second times 2^100.
 
-
-def _leads(below: Tensor) -> tuple[Tensor, Tensor]:
-    """S and T of each row, with a last axis of 1. T is summed times 2^100: squares of leads below 1e-19 underflow."""
-    lead, wide = below.expm1().neg_(), wide_dtype(below.device)
-    beaten = torch.rsub(lead, 2.0**-99, alpha=2.0**-100)
-    beaten = torch.div(lead, beaten) if torch.compiler.is_compiling() else torch.div(lead, beaten, out=beaten)
-    mass = lead.sum(-1, keepdim=True, dtype=wide)
-    return mass, lead.mul_(beaten).sum(-1, keepdim=True, dtype=wide) * 2.0**-100
-
-
-def _relative_sums(below: Tensor) -> tuple[Tensor, Tensor]:
-    """R and Q of each sharp row, with a last axis of 1. Every u is below 2^-100, so that 1 + u is 1."""
-    rivals = below.masked_fill(below == 0.0, -torch.inf)  # a sharp row has one top
+    v is -(1 - u) in flat rows. In others, it is u relative to that of the second largest logit, as sharp rows need it.
+    """
+    below = logits.to(accumulation_dtype(logits.dtype)) - top
+    lead, wide = below.expm1(), wide_dtype(below.device)
+    rivals = _put(below, prediction, -torch.inf)
     second = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(below.dtype).min)  # finite, even if all are -inf
-    relative = (rivals - second).exp()
-    unit = to_wide(second).exp()
-    return unit * relative.sum(-1, keepdim=True), unit * unit * relative.square().sum(-1, keepdim=True)
+    each = torch.where(flat, lead, (rivals - second).exp())
+    unit = to_wide(second).exp().masked_fill(flat, -1.0).squeeze(-1)
+    mass = unit * each.sum(-1, dtype=wide)
+    scaled = (each * (each / torch.rsub(lead, 2.0**-99, alpha=-(2.0**-100)))).sum(-1, dtype=wide)
+    return mass, scaled * 2.0**-100 * unit * unit
 
 
 def _all(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     """All sums in the order of `RowSums`."""
     prediction, top, odds, squares, *more = _sums(logits, extras)
-    return prediction, top, odds, squares, *masses(logits, odds.unsqueeze(-1), squares.unsqueeze(-1)), *more
+    columns = (x.unsqueeze(-1) for x in (prediction, top, odds, squares))
+    return prediction, top, odds, squares, *masses(logits, *columns), *more
 
 
 def gradient(logits: Tensor, *grads: Tensor | None) -> Tensor:
@@ -238,7 +228,7 @@ _first_sums = {
     extras: recompute_in_backward(partial(_sums, extras=extras), lambda z, _, on: gradient(z, *on[1:]))
     for extras in (False, True)
 }
-_masses = recompute_in_backward(masses, lambda z, rows, on, odds, squares: mass_gradient(z, odds, rows[0], *on))
+_masses = recompute_in_backward(masses, lambda z, rows, on, prediction, top, odds, squares: mass_gradient(z, odds, rows[0], *on))
 _all_sums = {
     extras: recompute_in_backward(
         partial(_all, extras=extras), lambda z, rows, on: gradient_of_all(z, rows[2], rows[4], *on[1:])

@@ -43,6 +43,7 @@ NEAREST = ((2, 10), (5, 200))
 LOWEST_DECADE = -12
 BINS_PER_DECADE = 50
 GAP_BINS = 1 - LOWEST_DECADE * BINS_PER_DECADE
+GAP_EDGES = tuple(10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS - 1))  # between the bins
 
 
 class Counts(NamedTuple):

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from . import schema
 from .coins import Coins
 from .dtypes import constant, wide_dtype
-from .schema import ALL_SUMS, GAP_BINS, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
+from .schema import ALL_SUMS, GAP_BINS, GAP_EDGES, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
 
 
 def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
@@ -34,40 +33,37 @@ def add_samples(
         num_classes: C.
         alpha: the level of `rejected`.
     """
-    target, distance, counted = labels
-    numbers = torch.stack([flat(x) for x in (coins.odds, coins.loss, coins.concentration, coins.free_gap)])
-    joint = numbers.sum(0)
+    target, distance, counted = (x if x is None else flat(x) for x in labels)
+    numbers = torch.stack([flat(x) for x in (*coins[1:5], distance) if x is not None])
+    joint = numbers[:4].sum(0)  # without the distance, which can be infinite
     valid = joint - joint == 0.0  # False if one of the numbers is NaN or infinite
     if counted is not None:
-        valid = flat(counted) & valid
+        valid = counted & valid
     left_out = ~valid
-    invalid = left_out if counted is None else flat(counted) ^ valid
+    invalid = left_out if counted is None else counted ^ valid
     # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
-    coins = Coins(flat(coins.prediction), *numbers.masked_fill_(left_out, 0.0).unbind())
-    against = 1.0 + coins.odds
-    confidence, dominance, others = against.reciprocal(), 1.0 - coins.loss, coins.odds / against
-    nothing = torch.zeros_like(valid)
+    odds, loss, concentration, free_gap, *below = numbers.masked_fill_(left_out, 0.0)
+    against = 1.0 + odds
+    confidence, dominance, others = against.reciprocal(), 1.0 - loss, odds / against
+    nothing = constant((0.0,), odds).expand_as(odds)
     labelled = correct = wrong = rejected = bad_targets = nothing
-    below = p_value = coins.odds  # without a weight
+    p_value = odds  # without a weight
     if target is not None and distance is not None:
-        own = flat(target)
-        labelled, correct = valid & is_class(own, num_classes), valid & (coins.prediction == own)
+        labelled, correct = valid & is_class(target, num_classes), valid & (flat(coins.prediction) == target)
         wrong, bad_targets = labelled ^ correct, valid ^ labelled
-        nil = constant((0.0,), distance)
-        below = torch.where(labelled, flat(distance), nil)  # it can be infinite or NaN for a sample that does not count
     if log_p_value is not None:
         p_value = flat(log_p_value).exp().masked_fill(left_out, 1.0)
         rejected = valid & (p_value <= alpha)
     which = torch.stack(Counts(valid, invalid, rejected, labelled, correct, bad_targets)).long()
     total.counts.add_(which.sum(1))
 
-    gap = (others - coins.loss).clamp_min_(0.0)
+    gap = (others - loss).clamp_min_(0.0)
     rivals = num_classes - 1.0
-    forced = others / (coins.odds + rivals) * (rivals - 1.0)
+    forced = others / (odds + rivals) * (rivals - 1.0)
     both = torch.stack([confidence, dominance])
     brier, brier_dominance = torch.add(both, correct, alpha=-1).square_().unbind()
-    sums = Sums(confidence, dominance, gap, gap, forced, coins.free_gap.clamp_min(0.0), coins.concentration, p_value)
-    of_labelled = LabelledSums(log_loss(coins.odds, below), brier, brier_dominance, gap, gap)
+    sums = Sums(confidence, dominance, gap, gap, forced, free_gap, concentration, p_value)
+    of_labelled = LabelledSums(log_loss(odds, below[0] if below else odds), brier, brier_dominance, gap, gap)
     in_bins = BinSums(confidence, gap, confidence, dominance)
     # The weight of each sum. The square of the gap is the gap with the weight gap, which is 0 if a row does not count.
     weights = [valid, valid, valid, gap, valid, valid, valid, nothing if log_p_value is None else valid]
@@ -78,13 +74,12 @@ def add_samples(
     total.sums.add_(of_all.sum(1))
 
     by_confidence, by_dominance = equal_bin(both, total.bin_sums.shape[1], has_nan=False).unbind()
-    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # one for each mask
+    bins = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # one for each mask
     counts = Counts(*which)
     masks = BinCounts(counts.samples, *(counts.labelled, counts.correct) * 2)
-    total.bin_counts.scatter_add_(1, places, torch.stack(masks))
-    total.bin_sums.scatter_add_(1, places[:4], of_bins)
-    place = (gap.log10() - schema.LOWEST_DECADE) * schema.BINS_PER_DECADE + 1
-    total.gap_histogram.scatter_add_(0, as_bin(place, GAP_BINS, has_nan=False), counts.samples)
+    total.bin_counts.scatter_add_(1, bins, torch.stack(masks))
+    total.bin_sums.scatter_add_(1, bins[:4], of_bins)
+    total.gap_histogram.scatter_add_(0, torch.bucketize(gap, constant(GAP_EDGES, gap), right=True), counts.samples)
 
 
 def flat(x: Tensor) -> Tensor:

@@ -74,6 +74,6 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
     wide = to_wide(odds)
-    _, room, scale = even_sum_and_range(wide, torch.zeros_like(wide), check_classes(num_classes) - 1.0)
+    _, room, scale = even_sum_and_range(wide, torch.ones_like(wide), check_classes(num_classes) - 1.0)
     room = room.clamp_min(0.0)  # rounding can turn a width of 0 into a negative number
     return (to_wide(concentration) * room / scale).to(odds.dtype)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.chunking import chunks
 from ..core.dtypes import to_wide
-from ..core.schema import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
+from ..core.schema import COINS, LabelledSums, Sums, Tally
 from ..core.tally import equal_bin, is_class
 from ..kernels.dispatch import choose_kernels, columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
@@ -29,11 +29,6 @@ def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:
     """The sums of a tally by name."""
     size = len(Sums._fields)
     return Sums(*total.sums[:size].unbind()), LabelledSums(*total.sums[size:].unbind())
-
-
-def gap_edges() -> list[float]:
-    """The edges of the histogram's bins: 0, then 1e-12 and so on up to 1."""
-    return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
 
 
 def add_sample_stats(total: Tally, stats: SampleStats, *, alpha: float = 0.05) -> None:
