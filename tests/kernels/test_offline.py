@@ -104,7 +104,7 @@ def everything(logits, *, extras=True):
 )
 def test_nothing_spills(classes, dtype, target, compiled, tmp_path):
     found = compiled(lambda: everything(torch.empty(3, classes, dtype=dtype)), target)
-    assert len(found) == 8 + (classes <= launch.MOST_ENTROPY_CLASSES)
+    assert len(found) == 7
     for name, asm in found.items():
         local = assembled(asm["ptx"], tmp_path / "kernel.ptx")
         assert local == 0, f"{name}: {local} bytes of local memory"

@@ -31,8 +31,10 @@ DEVICES = ("cuda", "xpu")
 # The rows of a block of numbers; each thread takes one row. Roundings are as in torch.
 BLOCK, WARPS = 128, 4
 OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
-# The most classes of rows whose generalized entropy is found on the chip.
-MOST_ENTROPY_CLASSES = 1024
+OF_COINS = ("mass", "mass_squares", "log_odds", "loss", "concentration", "free_gap")
+# The most classes of rows whose coins are computed by the kernel that reads them, and whose generalized entropy is found
+# on the chip: longer rows leave no registers for that.
+MOST_FUSED_CLASSES = MOST_ENTROPY_CLASSES = 1024
 # The most bins whose sums a program keeps in registers; the most programs, each with a column in the table of sums.
 MOST_WIDTH, MOST_PROGRAMS = 16, 2048
 # Logits whose kernels were launched before: see `_kind`.
@@ -121,49 +123,45 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
     original, logits = logits, readable(logits)
     layout = layout_of(logits)
 
-    def new(*wanted: str, keep_dtype: bool = keep_dtype) -> list[Tensor]:
-        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(wanted, logits.dtype, keep_dtype)]
+    def new(*wanted: str, keep_dtype: bool = keep_dtype) -> dict[str, Tensor]:
+        kinds = dtypes_of(wanted, logits.dtype, keep_dtype)
+        return {name: logits.new_empty(shape, dtype=kind) for name, kind in zip(wanted, kinds, strict=True)}
 
-    first = ("prediction", "top", "odds", "squares")
-    more = ("entropy_sum", "margin") if not asked.isdisjoint(("entropy_sum", "margin")) else ()
-    found: dict[str, Tensor] = dict(zip((*first, *more), new(*first, *more, keep_dtype=True), strict=True))
-    _launch_rows("rows", logits, layout, [*found.values(), *[None] * (2 - len(more))])
-    placed = [name for name in ("concentration", "free_gap") if name in asked]
+    def start(kernel: str, cut: dict[str, Any], *arguments: Tensor | None, **options: Any) -> None:
+        _launch_over_rows("rows", kernel, logits, layout, cut, arguments, **options)
+
     on_chip = "gen" in asked and layout.classes <= MOST_ENTROPY_CLASSES
-    if on_chip or placed or not asked.isdisjoint(("mass", "mass_squares", "log_odds")):
-        wanted = ["mass", "mass_squares", *(["log_odds"] if on_chip or "log_odds" in asked else [])]
-        found.update(zip(wanted, new(*wanted), strict=True))
-        options = {**mass_geometry(layout), **_constants(logits), "bits": layout.bits}
-        sums = [found.get(name) for name in ("top", "odds", "squares", "mass", "mass_squares", "log_odds")]
-        grid = (-(-layout.rows // options["height"]),)
-        launch(load("rows").masses, grid, logits, logits, *sums, *layout.numbers, **options)
-    if placed or "loss" in asked:
-        wanted = [*(["loss"] if "loss" in asked else []), *placed]
-        found.update(zip(wanted, new(*wanted), strict=True))
-        of = ("odds", "squares", "mass", "mass_squares", "loss", "concentration", "free_gap")
-        sums, size = [found.get(name) if name != "mass" or placed else None for name in of], layout.rows
-        kernel, grid = load("rows").coins, (-(-size // BLOCK),)
-        launch(kernel, grid, logits, *sums, size, layout.classes - 1, keep_dtype=keep_dtype, **OPTIONS)
+    more = ("entropy_sum", "margin") if not asked.isdisjoint(("entropy_sum", "margin")) else ()
+    found = new("prediction", "top", "odds", "squares", *more, keep_dtype=True)
+    sums = [*found.values(), *[None] * (2 - len(more))]
+    found |= new(*[name for name in OF_COINS if name in asked or (on_chip and name == "log_odds")])
+    of_coins = [found.get(name) for name in OF_COINS]
+    with_coins = any(x is not None for x in of_coins)
+    fused = with_coins and layout.classes <= MOST_FUSED_CLASSES
+    again, heavy = mass_geometry(layout), geometry(layout.classes, logits.dtype, across=layout.across, heavy=True)
+    cut = heavy if fused else geometry(layout.classes, logits.dtype, across=layout.across)
+    if "height" in cut:
+        start("short_rows", cut, *sums, *(of_coins if fused else [None] * len(of_coins)), with_coins=fused)
+    else:
+        start("long_rows", cut, *sums)
+    if with_coins and not fused:
+        start("coins", again, found["top"], found["odds"], found["squares"], *of_coins)
     if "gap" in asked:
         found["gap"] = gap_of_sums(found["odds"], found["squares"], layout.classes)
     if on_chip:
-        found["gen"] = new("gen")[0]
-        cut = geometry(layout.classes, logits.dtype, across=layout.across, heavy=True)
+        found |= new("gen")
         rows = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
-        options = {**cut, "bits": layout.bits, **_constants(logits), "exponent": EXPONENT}
-        options |= {"most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
-        options["highest_bit"] = 62 if accumulation_dtype(logits.dtype) == torch.float64 else 30
-        grid, kernel = (-(-layout.rows // cut["height"]),), load("rows").generalized_entropy
-        launch(kernel, grid, logits, logits, *rows, *layout.numbers, **options)
+        bit = 62 if accumulation_dtype(logits.dtype) == torch.float64 else 30
+        options = {"exponent": EXPONENT, "most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
+        start("generalized_entropy", heavy, *rows, **options, highest_bit=bit)
     elif "gen" in asked:
         found |= columns_by_torch(original, ("gen",))
     if index is not None and "distance" in asked:
         found["distance"] = distance_below_top(original, index.unsqueeze(-1), found["prediction"])
     if index is not None and not asked.isdisjoint(("lost", "ahead")):
-        found["lost"], found["ahead"] = new("lost", "ahead")
-        arguments = (logits, index.contiguous(), found["lost"], found["ahead"], *layout.numbers)
-        options = {**mass_geometry(layout), **_constants(logits), "bits": layout.bits}
-        launch(load("rows").class_rank, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
+        found |= new("lost", "ahead")
+        start("class_rank", again, index.contiguous(), found["lost"], found["ahead"])
+    _launched.add(_kind(logits))
     kinds = dtypes_of(tuple(names), logits.dtype, keep_dtype)
     return [found[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
 
@@ -180,26 +178,27 @@ def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | No
     ]
     arguments = [x if x is None else x.contiguous() for x in (*sums, *filled, out)]
     logits = readable(logits)
-    _launch_rows("gradient", logits, layout_of(logits), arguments, heavy=needed[3])
+    layout = layout_of(logits)
+    cut = geometry(layout.classes, logits.dtype, across=layout.across, heavy=needed[3])
+    kernel = "short_gradient" if "height" in cut else "long_gradient"
+    _launch_over_rows("gradient", kernel, logits, layout, cut, arguments)
 
 
-def _launch_rows(
-    name: str, logits: Tensor, layout: Layout, arguments: Sequence[Tensor | None], *, heavy: bool = False
+def _launch_over_rows(
+    module: str,
+    kernel: str,
+    logits: Tensor,
+    layout: Layout,
+    cut: dict[str, Any],
+    arguments: Sequence[Tensor | None],
+    **options: Any,
 ) -> None:
-    """Start the kernel `short_<name>` or `long_<name>` of the module `name` on the rows of `logits`."""
-    cut = geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy)
-    kernel = getattr(load(name), f"{'short' if 'height' in cut else 'long'}_{name}")
-    grid = (-(-layout.rows // cut.get("height", 1)),)
-    options = {**cut, "bits": layout.bits, **_constants(logits)}
-    launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
-    _launched.add(_kind(logits))
-
-
-def _constants(logits: Tensor) -> dict[str, Any]:
-    """What all kernels that read logits are compiled for; a product and a sum may become one operation."""
+    """Start a kernel that reads logits, which are cut in this way; a product and a sum may become one operation."""
     dtype = accumulation_dtype(logits.dtype)
     fast = dtype == torch.float32 and has_ptx(logits.device)
-    return {"dtype": load("common").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
+    options |= {**cut, "bits": layout.bits, "dtype": load("common").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
+    grid = (-(-layout.rows // cut.get("height", 1)),)
+    launch(getattr(load(module), kernel), grid, logits, logits, *arguments, *layout.numbers, **options)
 
 
 def tally(

@@ -1,8 +1,8 @@
 """The one pass over the logits as Triton kernels; `core/row_sums.py` says what is summed, and why it is scaled.
 
-A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
-from the cache, for its sums. Flat and sharp rows are read again for their masses. This module needs Triton, and is
-imported when the first kernel is launched.
+A row that fits on the chip is read once and stays in registers, where a short row gets its coins too. A longer one is
+read twice: first for its top, then, from the cache, for its sums; its coins take another kernel, which reads flat and
+sharp rows again. This module needs Triton, and is imported when the first kernel is launched.
 
 If a block has more classes than the row, the others are -inf: what they add to the sums is less than the rounding.
 """
@@ -35,6 +35,7 @@ from .common import (
 NARROW = tl.constexpr(128)  # so many classes or fewer: a warp has several rows
 # How far the second logit is below the top where all rivals are -inf: a number, whose exp is 0.
 FARTHEST = tl.constexpr(-3e38)
+LEAST_ROOM = tl.constexpr(4 * 2.0**-52)  # relative to the even sum, of bounds that are equal
 
 
 @triton.jit
@@ -63,12 +64,74 @@ def load_rows(begin, real, classes, stride, step, bits: tl.constexpr, width: tl.
     return z
 
 
+@triton.jit
+def _kinds(odds, real, classes):
+    """Which rows are flat, and which are sharp; `core/row_sums.py` says what that is."""
+    return real & (odds > (classes - 1) * 0.5), real & (odds < DOWN)
+
+
+@triton.jit
+def _mass_terms(below, second, flat):
+    """What each class adds to the masses of its row: by its lead if the row is flat, otherwise relative to `second`."""
+    lead = lead_over(below)
+    share = tl.where(below < 0.0, tl.exp(tl.minimum(below - second, 0.0)), 0.0)
+    square = tl.where(flat, lead / (2.0 - lead) * (lead * UP), share * share)
+    return tl.where(flat, lead, share), square
+
+
+@triton.jit
+def _masses(odds, squares, log_odds, flat, sharp, first, other, second, classes):
+    """Both masses and the log of the odds: from the sums of `_mass_terms` if the row is flat or sharp, or as given."""
+    needed, far = flat | sharp, tl.where(flat, 0.0, second.to(tl.float64))
+    first, other, unit = first.to(tl.float64), other.to(tl.float64), tl.exp(far)
+    # One rival near the top: its lead, the first sum, has more digits than its odds.
+    of_flat = tl.where(classes == 2, log1p(-first), log_odds)
+    rest = tl.where(flat, of_flat, tl.where(sharp, far + tl.log(first), log_odds))
+    square = tl.where(needed, other * tl.where(flat, DOWN, unit * unit), squares)
+    return tl.where(needed, first * unit, odds), square, rest
+
+
+@triton.jit
+def _store_coins(
+    odds, squares, total, square, rest, flat, row, real, classes,
+    mass, mass_squares, log_odds, loss, concentration, free_gap
+):  # fmt: skip
+    """Store what follows from the sums of each row, each where its pointer is not None; `rest` is the log of the odds."""
+    others, wide = (classes - 1).to(tl.float64), odds.to(tl.float64)
+    if mass is not None:
+        tl.store(mass + row, total, mask=real)
+    if mass_squares is not None:
+        tl.store(mass_squares + row, square, mask=real)
+    if log_odds is not None:
+        tl.store(log_odds + row, -rest, mask=real)
+    if loss is not None:
+        # One rival: its loss is 1 - confidence to the last bit of its dtype, so that the gap is 0.
+        against = (1.0 + odds.to(loss.dtype.element_ty)).to(tl.float64)
+        tl.store(loss + row, tl.where(classes == 2, wide / against, (wide - squares) / others), mask=real)
+    lead = flat.to(tl.float64)
+    base, sign = 1.0 + lead, 1.0 - 2.0 * lead
+    whole = tl.floor(total)
+    last = total - whole
+    even = total * total / (others * base + sign * total)
+    room = whole / (base + sign) + last * last / (base + sign * last) - even
+    empty = room <= LEAST_ROOM * even  # False for NaN, which stays NaN
+    part = (square - even) / tl.where(empty, 1.0, room)
+    part = tl.where(part < 0.0, 0.0, tl.where(part > 1.0, 1.0, part))
+    part = tl.where(classes == 2, wide * 0.0, tl.where(empty, 0.0, part))
+    if concentration is not None:
+        tl.store(concentration + row, part, mask=real)
+    if free_gap is not None:
+        tl.store(free_gap + row, part * tl.where(classes == 2, 0.0, room) * ((1.0 - 0.75 * lead) / others), mask=real)
+
+
 @triton.jit(do_not_specialize=NUMBERS)
 def short_rows(
-    logits, prediction, top, odds, squares, entropy_sum, margin, rows, classes, inner, jump, stride, step,
-    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+    logits, prediction, top, odds, squares, entropy_sum, margin,
+    mass, mass_squares, log_odds, loss, concentration, free_gap, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
+    with_coins: tl.constexpr
 ):  # fmt: skip
-    """`height` whole rows per program, of at most `width` classes each; `entropy_sum` and `margin` may be None."""
+    """`height` whole rows per program, of at most `width` classes each; what follows `squares` may be None."""
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     column = tl.arange(0, width)[None, :]
     real = is_row(row, rows, stride, bits)
@@ -86,12 +149,26 @@ def short_rows(
         tl.store(margin + row, undefined - tl.sum(tl.where(inside, below, 0.0), 1), mask=real)
     scaled, loses, finite = odds_and_losses(below, fast)
     scaled = tl.where(column == place[:, None], 0.0, scaled)
+    weight = tl.sum(scaled, 1) * DOWN + undefined
+    product = tl.sum(loses * scaled, 1).to(tl.float64) * DOWN + undefined
     tl.store(prediction + row, place.to(tl.int64), mask=real)
     tl.store(top + row, best + undefined, mask=real)
-    tl.store(odds + row, tl.sum(scaled, 1) * DOWN + undefined, mask=real)
-    tl.store(squares + row, tl.sum(loses * scaled, 1).to(tl.float64) * DOWN + undefined, mask=real)
+    tl.store(odds + row, weight, mask=real)
+    tl.store(squares + row, product, mask=real)
     if entropy_sum is not None:
         tl.store(entropy_sum + row, undefined - tl.sum(finite * scaled, 1) * DOWN, mask=real)
+    if with_coins:
+        total, square, rest = weight.to(tl.float64), product, tl.log(weight.to(tl.float64))
+        flat, sharp = _kinds(total, real, classes)
+        if tl.max((flat | sharp).to(tl.int32), 0) > 0:
+            second = tl.maximum(tl.max(tl.where(below < 0.0, below, -float("inf")), 1), FARTHEST)
+            first, other = _mass_terms(below, second[:, None], flat[:, None])
+            first, other = tl.sum(tl.where(inside, first, 0.0), 1), tl.sum(tl.where(inside, other, 0.0), 1)
+            total, square, rest = _masses(total, square, rest, flat, sharp, first, other, second, classes)
+        _store_coins(
+            weight, product, total, square, rest, flat, row, real, classes,
+            mass, mass_squares, log_odds, loss, concentration, free_gap
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -143,63 +220,39 @@ def _second(
     return tl.maximum(tl.max(rivals, 1)[:, None] - best, FARTHEST)
 
 
-@triton.jit
-def _masses(
-    begin, best, flat, sharp, classes, step,
-    bits: tl.constexpr, dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
-):  # fmt: skip
-    """The sums of rows that are read again, and how far below the top the rival is to which they are relative.
-
-    Flat rows have the sums of the leads, the second one times UP, and a distance of 0.
-    """
-    needed = flat | sharp
-    second = tl.zeros([height, 1], dtype)
-    if tl.max(sharp.to(tl.int32), 0) > 0:
-        second = _second(begin, best, sharp, classes, step, bits, dtype, height, width)
-    lane = tl.arange(0, width)[None, :]
-    sums, products = tl.zeros([height, width], dtype), tl.zeros([height, width], dtype)
-    for start in range(0, classes, width):
-        inside = needed[:, None] & (start + lane < classes)
-        below = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
-        lead = lead_over(below)
-        share = tl.where(below < 0.0, tl.exp(tl.minimum(below - second, 0.0)), 0.0)
-        sums += tl.where(inside, tl.where(flat[:, None], lead, share), 0.0)
-        square = tl.where(flat[:, None], lead / (2.0 - lead) * (lead * UP), share * share)
-        products += tl.where(inside, square, 0.0)
-    far = tl.where(flat, 0.0, tl.sum(second, 1).to(tl.float64))
-    return tl.sum(sums, 1).to(tl.float64), tl.sum(products, 1).to(tl.float64), far
-
-
 @triton.jit(do_not_specialize=NUMBERS)
-def masses(
-    logits, top, odds, squares, mass, mass_squares, log_odds, rows, classes, inner, jump, stride, step,
+def coins(
+    logits, top, odds, squares, mass, mass_squares, log_odds, loss, concentration, free_gap,
+    rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """`height` rows per program: the sums of the leads of flat rows, and those of sharp rows by their second logit.
-
-    For other rows the earlier sums are kept, and their logits are not read. Minus the log of the odds is stored as well
-    if `log_odds` is not None.
-    """
+    """What follows from the odds and squares of `height` rows per program. Only flat and sharp rows are read again."""
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
-    weight = tl.load(odds + row, mask=real).to(tl.float64)
-    product = tl.load(squares + row, mask=real)
-    flat, sharp = real & (weight > (classes - 1) * 0.5), real & (weight < DOWN)
-    needed, rest = flat | sharp, tl.log(weight)
+    weight, product = tl.load(odds + row, mask=real), tl.load(squares + row, mask=real)
+    total, square, rest = weight.to(tl.float64), product, tl.log(weight.to(tl.float64))
+    flat, sharp = _kinds(total, real, classes)
+    needed = flat | sharp
     if tl.max(needed.to(tl.int32), 0) > 0:
         best = tl.load(top + row, mask=needed, other=0.0)[:, None]
         begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
-        first, second, far = _masses(begin, best, flat, sharp, classes, step, bits, dtype, height, width)
-        unit = tl.exp(far)
-        # One rival near the top: its lead, the first sum, has more digits than its odds.
-        of_flat = tl.where(classes == 2, log1p(-first), rest)
-        rest = tl.where(needed, tl.where(flat, of_flat, far + tl.log(first)), rest)
-        weight = tl.where(needed, first * unit, weight)
-        product = tl.where(needed, second * tl.where(flat, DOWN, unit * unit), product)
-    tl.store(mass + row, weight, mask=real)
-    tl.store(mass_squares + row, product, mask=real)
-    if log_odds is not None:
-        tl.store(log_odds + row, -rest, mask=real)
+        second = tl.full([height, 1], 0.0, dtype)
+        if tl.max(sharp.to(tl.int32), 0) > 0:
+            second = _second(begin, best, sharp, classes, step, bits, dtype, height, width)
+        lane = tl.arange(0, width)[None, :]
+        sums, products = tl.zeros([height, width], dtype), tl.zeros([height, width], dtype)
+        for start in range(0, classes, width):
+            inside = needed[:, None] & (start + lane < classes)
+            z = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype)
+            first, other = _mass_terms(z - best, second, flat[:, None])
+            sums += tl.where(inside, first, 0.0)
+            products += tl.where(inside, other, 0.0)
+        first, other, far = tl.sum(sums, 1), tl.sum(products, 1), tl.sum(second, 1)
+        total, square, rest = _masses(total, square, rest, flat, sharp, first, other, far, classes)
+    _store_coins(
+        weight, product, total, square, rest, flat, row, real, classes,
+        mass, mass_squares, log_odds, loss, concentration, free_gap
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -273,49 +326,3 @@ def generalized_entropy(
         powers += left * tl.sum(_power(last[:, None].to(dtype, bitcast=True), near, exponent), 1)
     whole = powers.to(tl.float64) + tl.exp((rest + 2.0 * log_top) * exponent)
     tl.store(gen + row, whole + (best - best).to(tl.float64), mask=real)
-
-
-LEAST_ROOM = tl.constexpr(4 * 2.0**-52)
-
-
-# Triton would make a constant of `rivals` if it is 1, for two classes, and a constant cannot be converted.
-@triton.jit(do_not_specialize=["size", "rivals"])
-def coins(
-    odds, squares, mass, mass_squares, loss, concentration, free_gap, size, rivals,
-    keep_dtype: tl.constexpr, block: tl.constexpr
-):  # fmt: skip
-    """`block` rows per program, from the sums of each row to its loss, concentration and free gap; any may be None.
-
-    The loss is computed in the dtype of the odds if `keep_dtype`, otherwise in float64.
-    """
-    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = place < size
-    weight = tl.load(odds + place, mask=inside, other=1.0)
-    if not keep_dtype:
-        weight = weight.to(tl.float64)
-    others = rivals.to(tl.float64)
-    if loss is not None:
-        square = tl.load(squares + place, mask=inside, other=0.0)
-        # One rival: its loss is 1 - confidence to the last bit, so that the gap is 0.
-        lost = (weight - square.to(weight.dtype)) / others.to(weight.dtype)
-        tl.store(loss + place, tl.where(rivals == 1, weight / (1.0 + weight), lost), mask=inside)
-    if mass is not None:
-        total = tl.load(mass + place, mask=inside, other=1.0)
-        placed = tl.load(mass_squares + place, mask=inside, other=0.0)
-        lead = (weight.to(tl.float64) > others * 0.5).to(tl.float64)  # 1 for flat rows
-        base, sign = 1.0 + lead, 1.0 - 2.0 * lead
-        whole = tl.floor(total)
-        rest = total - whole
-        even = total * total / (others * base + sign * total)
-        room = whole / (base + sign) + rest * rest / (base + sign * rest) - even
-        empty = room <= LEAST_ROOM * even  # False for NaN, which stays NaN
-        part = (placed - even) / tl.where(empty, 1.0, room)
-        part = tl.where(part < 0.0, 0.0, tl.where(part > 1.0, 1.0, part))
-        part = tl.where(empty, 0.0, part)
-        nothing = weight.to(tl.float64) * 0.0
-        share = tl.where(rivals == 1, nothing, part)
-        free = tl.where(rivals == 1, nothing, part * room * ((1.0 - 0.75 * lead) / others))
-        if concentration is not None:
-            tl.store(concentration + place, share.to(weight.dtype), mask=inside)
-        if free_gap is not None:
-            tl.store(free_gap + place, free.to(weight.dtype), mask=inside)
