@@ -228,7 +228,9 @@ _first_sums = {
     extras: recompute_in_backward(partial(_sums, extras=extras), lambda z, _, on: gradient(z, *on[1:]))
     for extras in (False, True)
 }
-_masses = recompute_in_backward(masses, lambda z, rows, on, prediction, top, odds, squares: mass_gradient(z, odds, rows[0], *on))
+_masses = recompute_in_backward(
+    masses, lambda z, rows, on, prediction, top, odds, squares: mass_gradient(z, odds, rows[0], *on)
+)
 _all_sums = {
     extras: recompute_in_backward(
         partial(_all, extras=extras), lambda z, rows, on: gradient_of_all(z, rows[2], rows[4], *on[1:])

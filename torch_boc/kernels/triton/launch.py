@@ -32,8 +32,8 @@ DEVICES = ("cuda", "xpu")
 BLOCK, WARPS = 128, 4
 OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
 OF_COINS = ("mass", "mass_squares", "log_odds", "loss", "concentration", "free_gap")
-# The most classes of rows whose coins are computed by the kernel that reads them, and whose generalized entropy is found
-# on the chip: longer rows leave no registers for that.
+# The most classes of rows that leave registers for more: for their coins in the kernel that reads them, and for the
+# generalized entropy in a kernel of its own.
 MOST_FUSED_CLASSES = MOST_ENTROPY_CLASSES = 1024
 # The most bins whose sums a program keeps in registers; the most programs, each with a column in the table of sums.
 MOST_WIDTH, MOST_PROGRAMS = 16, 2048
@@ -196,9 +196,9 @@ def _launch_over_rows(
     """Start a kernel that reads logits, which are cut in this way; a product and a sum may become one operation."""
     dtype = accumulation_dtype(logits.dtype)
     fast = dtype == torch.float32 and has_ptx(logits.device)
-    options |= {**cut, "bits": layout.bits, "dtype": load("common").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
+    options |= {"bits": layout.bits, "dtype": load("common").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
     grid = (-(-layout.rows // cut.get("height", 1)),)
-    launch(getattr(load(module), kernel), grid, logits, logits, *arguments, *layout.numbers, **options)
+    launch(getattr(load(module), kernel), grid, logits, logits, *arguments, *layout.numbers, **cut, **options)
 
 
 def tally(

@@ -96,7 +96,7 @@ def _store_coins(
     odds, squares, total, square, rest, flat, row, real, classes,
     mass, mass_squares, log_odds, loss, concentration, free_gap
 ):  # fmt: skip
-    """Store what follows from the sums of each row, each where its pointer is not None; `rest` is the log of the odds."""
+    """Store what follows from the sums of each row where its pointer is not None; `rest` is the log of the odds."""
     others, wide = (classes - 1).to(tl.float64), odds.to(tl.float64)
     if mass is not None:
         tl.store(mass + row, total, mask=real)
