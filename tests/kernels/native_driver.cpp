@@ -18,7 +18,6 @@ int32_t boc_columns(LOGITS, const int64_t *, int32_t, void **);
 int32_t boc_gradient(LOGITS, const void **, void *);
 int32_t boc_tally(const void **, int64_t, int64_t, int32_t, TALLY);
 int32_t boc_tally_logits(LOGITS, const int64_t *, const uint8_t *, TALLY);
-int32_t boc_count(const double *, int64_t, int64_t, const uint8_t *, const uint8_t *, int64_t, int32_t, int64_t *, int64_t *);
 int32_t boc_log_tails(const double *, const double *, double *, double *, int64_t, int32_t, TRIALS);
 }
 
@@ -86,9 +85,6 @@ static void run(int64_t rows, int64_t classes, int dtype, bool first, double sca
     boc_columns(GIVEN, target, 0, columns);
     const double *odds = all.data + column::odds * rows;
     boc_log_tails(all.data + column::loss * rows, odds, log, slope, rows, 3, trials, 8, table);
-    Buffer<int64_t> histograms(2 * column::number * 4);
-    boc_count(all, column::number, rows, flags, nullptr, 4, 30, histograms, counts);
-    boc_count(all, column::number, rows, flags, flags, 4, 30, histograms, counts);
     void *states[] = {counts.data, sums.data, places.data, bin_counts.data, bin_sums.data};
 #define TALLIED trials, 8, table, 0.05, bins, states
     boc_tally_logits(GIVEN, target, flags, TALLIED);

@@ -10,6 +10,10 @@ import pytest
 import torch
 
 from tests.kernels.cases import CASES, INTERPRETED, LONG_CASES, agree, needs_native
+from torch_boc.core.coins import Coins
+from torch_boc.core.schema import GAP_EDGES
+from torch_boc.core.tally import add_samples, empty_tally
+from torch_boc.kernels import operators
 from torch_boc.kernels.cpu import loader
 
 over_cases = pytest.mark.parametrize("case", CASES, ids=str)
@@ -20,6 +24,18 @@ over_all_cases = pytest.mark.parametrize("case", CASES + LONG_CASES, ids=str)
 @over_all_cases
 def test_native(case):
     agree("native", case)
+
+
+@needs_native
+def test_gaps_at_an_edge_are_in_the_same_bin():
+    """A logarithm that is off by one unit in the last place would put some into the bin below."""
+    edges = torch.tensor(GAP_EDGES[:-1], dtype=torch.float64)
+    odds = (edges / (1 - edges)).repeat(5) * (1 + torch.arange(-2, 3).repeat_interleave(len(edges)) * 2.0**-52)
+    coins = Coins(torch.zeros_like(odds, dtype=torch.int64), odds, *torch.zeros(3, len(odds), dtype=torch.float64))
+    found, expected = empty_tally(), empty_tally()
+    operators.tally([*coins[:5]], (None, None, None), 10, 0, 0.05, *found)
+    add_samples(expected, coins, None, (None, None, None), 10, 0.05)
+    assert torch.equal(found.gap_histogram, expected.gap_histogram)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="run by test_interpreted, in a process of its own")

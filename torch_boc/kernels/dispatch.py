@@ -245,13 +245,3 @@ def tally_logits(
     counted = None if target is None or ignore_index is None else target != ignore_index
     path.kernels.tally([logits], (target, None, counted), logits.shape[-1], trials, alpha, *total)
     return True
-
-
-def count(scores: Tensor, ood: Tensor, counted: Tensor | None, histograms: Tensor, invalid: Tensor) -> bool:
-    """Add scores to histograms, in place, if the library does that; return whether it did."""
-    # For a small batch, torch's thirty operations take twice as long as all else of an update.
-    if choose_kernels(scores, logits=False) is not _NATIVE[False] or not (ood.is_cpu and histograms.is_cpu):
-        return False
-    own = None if counted is None else counted.contiguous()
-    bindings.count(scores.contiguous(), ood.contiguous(), own, histograms, invalid)
-    return True

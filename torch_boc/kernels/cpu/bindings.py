@@ -84,14 +84,6 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     return out, slope
 
 
-def count(scores: Tensor, ood: Tensor, counted: Tensor | None, histograms: Tensor, invalid: Tensor) -> None:
-    """`functional.histogram.count_scores`, with contiguous tensors."""
-    (number, size), bins = scores.shape, histograms.shape[-1]
-    which = ood.data_ptr(), None if counted is None else counted.data_ptr()
-    states = histograms.data_ptr(), invalid.data_ptr()
-    library().boc_count(scores.data_ptr(), number, size, *which, bins, 33 - bins.bit_length(), *states)
-
-
 @lru_cache(maxsize=16)
 def _table(trials: int) -> tuple[int, int, ctypes.Array[ctypes.c_double]]:
     """The trials, half the steps of the continued fraction, and the log of binomial(k, w) for each w in 0..k."""

@@ -28,7 +28,6 @@ _SIGNATURES = {
     "boc_gradient": [*LOGITS, _POINTER, _POINTER],
     "boc_tally": [_POINTER, _SIZE, _SIZE, _NUMBER, *_TALLY],
     "boc_tally_logits": [*LOGITS, _POINTER, _POINTER, *_TALLY],
-    "boc_count": [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _NUMBER, _POINTER, _POINTER],
     "boc_log_tails": [_POINTER] * 4 + [_SIZE, _NUMBER, *_TRIALS],
 }
 

@@ -175,26 +175,6 @@ BOC_EXPORT int32_t boc_log_tails(const double *wins, const double *odds, double 
     return 0;
 }
 
-// Adds `number` scores of each of `size` samples to histograms of shape (2, number, bins), those that are not `ood` first;
-// functional/histogram.py says what a bin is. A sample with a NaN is invalid. `counted` may be null.
-BOC_EXPORT int32_t boc_count(const double *scores, int64_t number, int64_t size, const uint8_t *ood,
-                             const uint8_t *counted, int64_t bins, int32_t dropped, int64_t *histograms, int64_t *invalid) {
-    for (int64_t i = 0; i < size; i++) {
-        if (counted && !counted[i]) continue;
-        bool defined = true;
-        for (int64_t k = 0; k < number; k++) defined &= scores[k * size + i] == scores[k * size + i];
-        *invalid += !defined;
-        for (int64_t k = 0; k < number && defined; k++) {
-            const float score = float(scores[k * size + i]) + 0.0f;  // not -0
-            int32_t bits;
-            memcpy(&bits, &score, sizeof bits);
-            const int64_t place = ((bits ^ ((bits >> 31) & 0x7fffffff)) >> dropped) + bins / 2;
-            histograms[(ood[i] * number + k) * bins + place]++;
-        }
-    }
-    return 0;
-}
-
 // Of which sources and of which contract the library was made, and whose threads it uses: the one thing it remembers.
 #define BOC_TEXT(name) " " #name
 #define BOC_TYPED(name, kind) " " #name ":" #kind

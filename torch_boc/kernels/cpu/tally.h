@@ -13,20 +13,19 @@ static inline Longs equal_bin(Doubles score, double bins) {
     return __builtin_convertvector(place < 0.0 ? doubles(0.0) : place > bins - 1.0 ? doubles(bins - 1.0) : place, Longs);
 }
 
-// The places of gaps in the histogram. The logarithm may be off by an ulp: where that could matter, which is beside an
-// edge, the C library has the last word.
+// The bins of gaps in the histogram. The logarithm may be off by an ulp: next to an edge, the edge itself decides.
 static inline Longs gap_bins(Doubles gap, Longs valid) {
     Doubles number = (log_of(gap) * 0.43429448190325182765 - (BOC_LOWEST_DECADE)) * BOC_BINS_PER_DECADE + 1.0;
     number = number < 0.0 ? doubles(0.0) : number > BOC_GAP_BINS - 0.5 ? doubles(BOC_GAP_BINS - 0.5) : number;
     const Doubles whole = floor_of(number), rest = number - whole;
-    Longs places = __builtin_convertvector(whole, Longs);
+    Longs bins = __builtin_convertvector(whole, Longs);
     const Longs doubtful = valid & (number > 0.5) & ((rest < 1e-9) | (rest > 1.0 - 1e-9));
     for (uint32_t left = bits_of(doubtful); __builtin_expect(left, 0); left &= left - 1) {
         const int i = __builtin_ctz(left);
-        const double exact = (std::log10(gap[i]) - (BOC_LOWEST_DECADE)) * BOC_BINS_PER_DECADE + 1.0;
-        places[i] = exact > 0.0 ? exact < BOC_GAP_BINS - 1.0 ? int64_t(exact) : BOC_GAP_BINS - 1 : 0;
+        const double edge = std::floor(number[i] + 0.5), decade = BOC_LOWEST_DECADE + (edge - 1.0) / BOC_BINS_PER_DECADE;
+        bins[i] = int64_t(edge) - (gap[i] < std::pow(10.0, decade));
     }
-    return places;
+    return bins;
 }
 
 // The samples of a batch, by the places of their numbers; target and distance may be null, and so may `counted`.
