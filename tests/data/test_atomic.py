@@ -30,17 +30,6 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert [x.read_text() for x in tmp_path.iterdir()] == ["whole"]
 
 
-@pytest.mark.parametrize("name", ["a" * 251 + ".csv", "é" * 125 + ".csv", "\udcff" * 250 + ".csv"])
-def test_the_longest_names_can_be_written(tmp_path, name):
-    try:
-        (tmp_path / name).touch()
-    except OSError:
-        pytest.skip("this file system knows shorter names only")
-    with replacing(check_file(tmp_path / name)) as temporary:
-        temporary.write_text("whole")
-    assert (tmp_path / name).read_text() == "whole"
-
-
 @unix_only
 def test_a_pipe_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")

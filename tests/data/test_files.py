@@ -4,7 +4,6 @@ import pickle
 import random
 import subprocess
 import sys
-import zipfile
 from unittest import mock
 
 import numpy as np
@@ -460,12 +459,6 @@ def test_a_bad_file_is_one_line_that_begins_with_its_path(tmp_path, file):
     assert "\n" not in str(raised.value)
 
 
-def test_a_uri_of_another_file(tmp_path):
-    np.savez(tmp_path / "a.npz", **GOOD)
-    with pytest.raises(FileNotFoundError, match="expected Parquet files, got none"):
-        read_logits(f"{tmp_path.as_uri()}/a.npz")
-
-
 def test_a_pickle_is_not_opened(tmp_path):
     """Each of these would create a file if it were."""
 
@@ -504,10 +497,3 @@ def test_too_little_memory_and_refusals_of_the_system(tmp_path, monkeypatch):
         monkeypatch.setattr(np, "load", mock.Mock(side_effect=error))
         with pytest.raises(type(error), match=found):
             read_logits(tmp_path / "a.npz")
-
-
-def test_other_files_in_an_archive_are_left_out(tmp_path):
-    WRITERS["a.npz"](tmp_path / "a.npz", GOOD)
-    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
-        archive.writestr("README.txt", "how they were made")
-    assert torch.equal(read_logits(tmp_path / "a.npz").logits, torch.from_numpy(LOGITS))

@@ -11,30 +11,27 @@ from torch_boc.data.logit_set import LogitSet
 LOGITS = [[2.0, 0.0, 1.0], [0.0, 1.0, -float("inf")]]
 
 
-@pytest.mark.parametrize(
-    "source", [torch.tensor(LOGITS, requires_grad=True), np.array(LOGITS, dtype=np.float32), LOGITS * 2]
-)
-def test_logits_only(source):
+SOURCES = {
+    "tensor": (torch.tensor(LOGITS, requires_grad=True), None),
+    "array": (np.array(LOGITS, dtype=np.float32), None),
+    "list": (LOGITS, None),
+    **{
+        f"pair with {type(x).__name__}": ((torch.tensor(LOGITS), x), [0, 2]) for x in ([0, 2], (0, 2), np.array([0, 2]))
+    },
+    "pair with floats": ((LOGITS, torch.tensor([0.0, 2.0])), [0, 2]),
+    **{f"mapping with {key}": ({"logits": LOGITS, key: [0, 2], "odin": [1, 2]}, [0, 2]) for key in TARGET_NAMES},
+    "mapping with None": ({"logits": LOGITS, "target": None}, None),
+}
+
+
+@pytest.mark.parametrize(("source", "target"), SOURCES.values(), ids=SOURCES.keys())
+def test_every_form_of_a_set(source, target):
     data = read_logits(source, "test")
-    assert torch.equal(data.logits[:2], torch.tensor(LOGITS))
+    assert torch.equal(data.logits, torch.tensor(LOGITS))
     assert not data.logits.requires_grad
-    assert (data.target, data.columns, data.name, data.num_classes) == (None, {}, "test", 3)
-
-
-@pytest.mark.parametrize("target", [[0, 2], (0, 2), np.array([0, 2]), torch.tensor([0, 2]), [0.0, 2.0]])
-def test_a_pair(target):
-    data = read_logits((torch.tensor(LOGITS), target), "test")
-    assert data.target.tolist() == [0, 2]
-    assert data.target.dtype == torch.int64
-    assert len(data) == 2
-
-
-@pytest.mark.parametrize("key", TARGET_NAMES)
-def test_a_mapping(key):
-    data = read_logits({"logits": LOGITS, key: [0, 2], "odin": [1, 2]}, "test")
-    assert data.target.tolist() == [0, 2]
-    assert {name: x.tolist() for name, x in data.columns.items()} == {"odin": [1.0, 2.0]}
-    assert read_logits({"logits": LOGITS, key: None}, "test").target is None
+    assert (data.target is None) if target is None else torch.equal(data.target, torch.tensor(target))
+    assert (data.name, data.num_classes, len(data)) == ("test", 3, 2)
+    assert {name: x.tolist() for name, x in data.columns.items()} in ({}, {"odin": [1.0, 2.0]})
 
 
 def test_a_set_is_renamed_and_keeps_the_rest():

@@ -34,15 +34,6 @@ def test_rows_come_back(tmp_path):
     assert files(path.parent) == ["samples.parquet"]
 
 
-def test_a_failure_while_closing_leaves_nothing(tmp_path, monkeypatch):
-    file = ParquetFile(tmp_path / "samples.parquet")
-    file.write(columns(0, 3))
-    monkeypatch.setattr(file, "_write_groups", lambda **_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        file.close()
-    assert files(tmp_path) == []
-
-
 def test_a_thread_writes_the_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "GROUP_ROWS", 4)
     threads, append = [], ParquetFile._append
@@ -107,12 +98,6 @@ def test_the_file_does_not_depend_on_the_batches(tmp_path, monkeypatch):
     groups = parquet.ParquetFile(tmp_path / "b.parquet").metadata
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [8, 8, 8, 6]
     assert parquet.read_table(tmp_path / "b.parquet")["index"].to_pylist() == list(range(30))
-
-
-def test_without_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
-        ParquetFile(tmp_path / "samples.parquet").write(columns(0, 1))
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows", "parquet"])

@@ -13,7 +13,7 @@ from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, e
 from tests.inference.cuda import CUDA, Cuda, Model, Pinned
 from torch_boc.inference import predictor as module
 from torch_boc.inference.batches import Batch
-from torch_boc.inference.device import PATIENCE, HostCopy, Prefetch, has_streams, start_host_copy
+from torch_boc.inference.device import PATIENCE, HostCopy, Prefetch, start_host_copy
 
 fits = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
 
@@ -170,13 +170,6 @@ def test_two_batches_of_a_loader_that_keeps_its_memory_are_copied_ahead(cuda, tr
         assert cuda.log == ["compute waits", "memory for compute"], "its own copy"
         samples.fetch()
     assert samples.next_batch() is None
-
-
-@pytest.mark.parametrize("device", ["cuda", "xpu"])
-def test_devices_with_streams(device):
-    assert has_streams(torch.device(device))
-    assert {"Stream", "stream", "current_stream"} <= {*dir(torch.get_device_module(device))}
-    assert not any(has_streams(torch.device(other)) for other in ("cpu", "mps"))
 
 
 def test_without_a_gpu_no_batch_is_read_ahead():

@@ -10,17 +10,19 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected, joined, predictor, read
 from torch_boc.functional.table_columns import COLUMNS
 
-X = data()[0][:2]
+X, Y = data()
 TEXTS = [f"image {i}.png é" for i in range(SAMPLES)]
 NUMBERS = [10_000_000_019 * i - 5 for i in range(SAMPLES)]
+SMALL = list(range(SAMPLES))
+# What the loader gives, and the type and the values in the file.
 IDS = {
-    "strings": (TEXTS, lambda x: x, TEXTS, "string"),
-    "ints": (NUMBERS, lambda x: x, NUMBERS, "int64"),
-    "tensor": (NUMBERS, torch.tensor, NUMBERS, "int64"),
-    "narrow ints of NumPy": (range(SAMPLES), lambda x: [numpy.uint8(i) for i in x], list(range(SAMPLES)), "uint8"),
-    "narrow tensor": (range(SAMPLES), lambda x: torch.tensor(x, dtype=torch.int16), list(range(SAMPLES)), "int16"),
-    "floats": (range(SAMPLES), lambda x: torch.tensor(x) / 4, [i / 4 for i in range(SAMPLES)], "float"),
-    "array of strings": (TEXTS, numpy.array, TEXTS, "string"),
+    "strings": (TEXTS, "string", TEXTS),
+    "ints": (NUMBERS, "int64", NUMBERS),
+    "tensor": (torch.tensor(NUMBERS), "int64", NUMBERS),
+    "narrow ints of NumPy": ([numpy.uint8(i) for i in SMALL], "uint8", SMALL),
+    "narrow tensor": (torch.tensor(SMALL, dtype=torch.int16), "int16", SMALL),
+    "floats": (torch.tensor(SMALL) / 4, "float", [i / 4 for i in SMALL]),
+    "array of strings": (numpy.array(TEXTS), "string", TEXTS),
 }
 FORMS = {
     "mapping": lambda x, y, ids: {"x": x, "labels": y, "path": ids},
@@ -31,41 +33,34 @@ FORMS = {
 }
 
 
-def batches(form=FORMS["three"], values=TEXTS, make=list, size=5):
-    x, y = data()
+def batches(form="three", ids=TEXTS, size=5):
     for start in range(0, SAMPLES, size):
         part = slice(start, start + size)
-        yield form(x[part], y[part], make(values[part]))
+        yield FORMS[form](X[part], Y[part], ids[part])
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_batch(form):
     model = Counting()
-    tables = list(predictor(model, id="path").predict(batches(FORMS[form])))
-    assert [x for table in tables for x in table["path"]] == TEXTS
-    assert [type(table["path"]) for table in tables] == [list] * 5
+    tables = list(predictor(model, id="path").predict(batches(form)))
     assert list(tables[0])[:2] == ["index", "path"]
-    numbers = joined({name: x for name, x in table.items() if name != "path"} for table in tables)
-    assert_same(numbers, expected(model.layer(data()[0]), None if form == "no target" else data()[1]))
+    assert [x for table in tables for x in table.pop("path")] == TEXTS
+    assert_same(joined(tables), expected(model.layer(X), None if form == "no target" else Y))
 
 
-@pytest.mark.parametrize(("values", "make", "want", "kind"), IDS.values(), ids=IDS.keys())
-def test_every_kind_of_id(values, make, want, kind, tmp_path):
-    ours = predictor(id="path")
-    frame = ours.to_frame(batches(values=values, make=make))
-    assert list(frame)[:4] == ["index", "path", "target", "target_log_probability"]
-    assert frame["path"].tolist() == want
-    table = parquet.read_table(ours.to_parquet(batches(values=values, make=make), tmp_path / "samples.parquet"))
+@pytest.mark.parametrize(("ids", "kind", "want"), IDS.values(), ids=IDS.keys())
+def test_every_kind_of_id(ids, kind, want, tmp_path):
+    table = parquet.read_table(predictor(id="path").to_parquet(batches(ids=ids), tmp_path / "samples.parquet"))
+    assert table.column_names[:4] == ["index", "path", "target", "target_log_probability"]
     assert str(table.schema.field("path").type) == kind
-    assert table["path"].to_pylist() == want
+    assert table["path"].to_pylist() == predictor(id="path").to_frame(batches(ids=ids))["path"].tolist() == want
 
 
 def test_a_shuffled_loader_has_ids_and_no_index(tmp_path):
     model, order = Counting(), torch.Generator().manual_seed(1)
-    loader = DataLoader(TensorDataset(*data(), torch.arange(SAMPLES)), 5, shuffle=True, generator=order)
+    loader = DataLoader(TensorDataset(X, Y, torch.arange(SAMPLES)), 5, shuffle=True, generator=order)
     table = read(predictor(model, id="key").to_parquet(loader, tmp_path / "samples.parquet"))
-    key = table.pop("key")
-    want = expected(model.layer(data()[0]), data()[1])
+    key, want = table.pop("key"), expected(model.layer(X), Y)
     assert not torch.equal(key, want.pop("index"))
     assert_same(table, {name: x[key] for name, x in want.items()})
 
@@ -80,14 +75,14 @@ class Open(nn.Module):
 
 def test_the_model_does_not_get_the_ids():
     """Without id= it is an argument as any other."""
-    model, batch = Open(), {"x": X, "path": torch.arange(2), "mask": torch.ones(2)}
+    model, batch = Open(), {"x": X[:2], "path": torch.arange(2), "mask": torch.ones(2)}
     for id, names in (("path", {"mask"}), (None, {"mask", "path"})):
         list(predictor(model, id=id).predict([batch]))
         assert model.names == names
 
 
 def test_an_index_of_the_users_own():
-    (table,) = predictor(id="index").predict([{"x": data()[0], "index": torch.arange(SAMPLES) + 7}])
+    (table,) = predictor(id="index").predict([{"x": X, "index": torch.arange(SAMPLES) + 7}])
     assert table["index"].tolist() == list(range(7, SAMPLES + 7))
     assert list(table) == ["index", *COLUMNS]
 
@@ -97,24 +92,28 @@ def test_memory_that_is_used_again():
     y, ids = torch.empty(2, 5).long()
 
     def reusing():
-        for start, (x, target) in enumerate(zip(*(part[:20].split(5) for part in data()), strict=True)):
+        for start, (x, target) in enumerate(zip(*(part[:20].split(5) for part in (X, Y)), strict=True)):
             yield x, y.copy_(target), ids.copy_(torch.arange(5) + 5 * start)
 
     table = joined(predictor(id="path").predict(reusing()))
     assert table["path"].tolist() == list(range(20))
-    assert torch.equal(table["target"], data()[1][:20])
+    assert torch.equal(table["target"], Y[:20])
 
 
+TWO = X[:2]
 BAD = {
-    "no third": ((X, X), r"expected a batch \(x, target, id\), .*key 'path'.*, got a tuple of Tensor \(2, 3\) of 2"),
-    "no such key": ({"x": X, "name": ["a", "b"]}, "key 'path' for the ids, and not both, got a dict with 'x': Tensor"),
-    "too few": ((X, None, ["a"]), "an id for each of the 2 samples of the batch, got 1"),
-    "an axis": ((X, None, torch.zeros(2, 1)), r"a tensor of N integers or floats, got a Tensor"),
-    "complex": ((X, None, torch.zeros(2, dtype=torch.complex64)), "got a Tensor.*complex64"),
-    "one text": ((X, None, "ab"), "expected ids as a list of N strings.*, got a str"),
-    "too large": ((X, None, [1, 2**70]), "expected ids as .*, got a list of int"),
-    "bfloat16": ((X, None, torch.zeros(2, dtype=torch.bfloat16)), "got a Tensor.*dtype torch.bfloat16"),
-    "two places": (({"x": X, "path": ["a", "b"]}, None, ["c", "d"]), "and not both, got a tuple of dict, No"),
+    "no third": (
+        (TWO, TWO),
+        r"expected a batch \(x, target, id\), .*key 'path'.*, got a tuple of Tensor \(2, 3\) of 2",
+    ),
+    "no such key": ({"x": TWO, "name": ["a", "b"]}, "key 'path' for the ids, and not both, got a dict with 'x': Te"),
+    "too few": ((TWO, None, ["a"]), "an id for each of the 2 samples of the batch, got 1"),
+    "an axis": ((TWO, None, torch.zeros(2, 1)), r"a tensor of N integers or floats, got a Tensor"),
+    "complex": ((TWO, None, torch.zeros(2, dtype=torch.complex64)), "got a Tensor.*complex64"),
+    "one text": ((TWO, None, "ab"), "expected ids as a list of N strings.*, got a str"),
+    "too large": ((TWO, None, [1, 2**70]), "expected ids as .*, got a list of int"),
+    "bfloat16": ((TWO, None, torch.zeros(2, dtype=torch.bfloat16)), "got a Tensor.*dtype torch.bfloat16"),
+    "two places": (({"x": TWO, "path": ["a", "b"]}, None, ["c", "d"]), "and not both, got a tuple of dict, No"),
 }
 
 

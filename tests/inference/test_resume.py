@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as arrow
@@ -34,17 +35,16 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(resume, "PART_ROWS", 4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bool, torch.int64, torch.complex64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bool, torch.complex64], ids=str)
 def test_any_byte_changes_the_checksum(dtype):
-    x = torch.randint(2, (37,), generator=torch.Generator().manual_seed(0)).to(dtype)
-    whole = checksum([("w", x)])
-    assert checksum([("w", x.clone())]) == checksum([("w", torch.cat([x[:1], x])[1:])]) == whole
-    others = [[("v", x)], [("w", x[None])], [("w", x[1:])], [("w", x), ("w", x)], [("w", x.flip(0))], []]
+    x = torch.randint(2, (9,), generator=torch.Generator().manual_seed(0)).to(dtype)
+    others = [[("w", x)], [("v", x)], [("w", x[None])], [("w", x[1:])], [("w", x), ("w", x)], []]
     others += [[("w", factor * torch.eye(3).to_sparse())] for factor in (1, 2)]
     for place in range(x.numel() * x.itemsize):
         others.append([("w", x.clone())])
         others[-1][0][1].view(torch.uint8)[place] ^= 1
-    assert len({whole, *map(checksum, others)}) == len(others) + 1
+    assert len({*map(checksum, others)}) == len(others)
+    assert checksum([("w", torch.cat([x[:1], x])[1:])]) == checksum(others[0])
 
 
 def stop(path, healthy=3, model=None, **options):
@@ -276,15 +276,20 @@ def test_a_second_run_is_refused(resume, tmp_path):
     assert files(tmp_path) == ["samples.parquet"]
 
 
-def test_a_lock_that_its_holder_has_deleted(tmp_path, monkeypatch):
+@unix_only
+@pytest.mark.parametrize("error", [None, OSError("no locks here")], ids=["deleted", "no locks"])
+def test_a_lock_that_its_holder_has_deleted_and_a_file_system_without_locks(error, tmp_path, monkeypatch):
     """A second process opens the file, the first deletes it, and a third would make a new one."""
     path = tmp_path / "samples.parquet"
-    fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(fcntl, "flock", lambda *_: (tmp_path / "samples.parquet.lock").unlink())
-    with pytest.raises(BlockingIOError, match="nobody else"), resume.exclusive_lock(path):
-        pass
-    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks here")))
-    with resume.exclusive_lock(path):  # a file system without locks
+
+    def flock(*_):
+        if error is not None:
+            raise error
+        (tmp_path / "samples.parquet.lock").unlink()
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    refused = pytest.raises(BlockingIOError, match="nobody else") if error is None else nullcontext()
+    with refused, resume.exclusive_lock(path):
         pass
 
 
@@ -387,12 +392,9 @@ def test_fewer_samples_than_ranks_and_parts_of_data_sets(tmp_path, monkeypatch):
     assert parquet.read_table(tmp_path / "subset")["path"].to_pylist() == [f"image {i}" for i in range(100, 200)]
 
 
-def test_blocks_are_of_bounded_size():
+def test_predict_gives_each_sample_to_one_rank():
     many = type("Many", (torch.utils.data.Dataset,), {"__len__": lambda self: 10**9})()
     assert SharedData(many, 64).block_size(8) == 2**17
-
-
-def test_predict_gives_each_sample_to_one_rank():
     shares = [sharded.predictor((rank, 3)).to_frame(Images())["index"].tolist() for rank in range(3)]
     assert sorted(sum(shares[1:], shares[0])) == list(range(SAMPLES))
     assert max(map(len, shares)) - min(map(len, shares)) <= 20
@@ -437,6 +439,8 @@ def test_check_complete_names_what_is_wrong(complete, tmp_path):
     for read_all in (check_complete, lambda folder: single_set(folder, "id")):  # the second as a report reads it
         with pytest.raises(ValueError, match=r"part-000000000000.*CRC checksum"):
             read_all(complete)
+    with pytest.raises(ValueError, match=rf"a whole Parquet file, got .*{first.name}.*Delete it"):
+        run(complete, [0], 2)
     first.write_bytes(content)
     second.rename(tmp_path / "other.parquet")
     first.unlink()
@@ -483,17 +487,3 @@ def test_a_full_disk_leaves_no_temporary_file(options, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["manifest.json"])
     predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples.parquet")
-
-
-def test_a_damaged_part_is_named_when_a_folder_is_resumed(complete):
-    flip(complete / part_name(range(20, 40)))
-    run(complete, [0], 2)
-    with pytest.raises(ValueError, match=rf"a whole Parquet file, got .*{part_name(range(20, 40))}.*Delete it"):
-        run(complete, [1], 2)
-
-
-def test_others_read_the_folder(complete, whole):
-    pandas, polars, duckdb = (pytest.importorskip(name) for name in ("pandas", "polars", "duckdb"))
-    assert pandas.read_parquet(complete)["path"].tolist() == whole["path"].to_pylist()
-    assert polars.read_parquet(complete)["index"].sort().to_list() == list(range(SAMPLES))
-    assert duckdb.sql(f"select count(distinct path) from '{complete}/*.parquet'").fetchall() == [(SAMPLES,)]

@@ -66,17 +66,3 @@ def test_labels():
     known = tokenizer.convert_tokens_to_ids(["<|end|>", "Ġ", "ã", "a"])
     assert [token_label(tokenizer, token) for token in known] == ["<|end|>", " ", "ã", "a"]
     assert clean("a\ud800") == "a?"
-
-
-class Cleaning:
-    """A tokenizer that changes the text before when more comes, so that no window gives the right text."""
-
-    def decode(self, tokens, **_):
-        return "".join("ab .!"[token] for token in tokens).replace(" .", ".").replace("a!", "!")
-
-
-@given(st.lists(st.integers(0, 4), max_size=12))
-def test_a_tokenizer_that_changes_what_it_said(tokens):
-    texts = token_texts(Cleaning(), tokens)
-    assert len(texts) == len(tokens)
-    assert "".join(texts) == Cleaning().decode(tokens)

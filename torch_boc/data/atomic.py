@@ -14,7 +14,6 @@ if os.name == "posix":
     import fcntl
 
 TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp")  # the end of a temporary name
-LONGEST_NAME = 255  # bytes, in the usual file systems
 URI = re.compile("[a-zA-Z][a-zA-Z0-9+.-]+:/")  # a single letter is a drive; `Path` has made one / of two
 
 
@@ -79,16 +78,14 @@ class UnfinishedFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            end = f".{os.getpid()}-{secrets.token_hex(4)}.tmp"
-            start = "." + os.fsencode(path.name)[: LONGEST_NAME - 1 - len(end)].decode("utf-8", "ignore")
-            self.path = path.with_name(start + end)
+            self.path = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
             self.file = self.path.open("wb")
             if lock(self.file, self.path) is not False:  # nobody has taken it for abandoned meanwhile
                 break
             self.file.close()
-        for other in path.parent.glob(f"{glob.escape(start)}.*.tmp"):
+        for other in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             with suppress(OSError), other.open("r+b") as file:
-                if TEMPORARY.fullmatch(other.name[len(start) :]) and lock(file, other):
+                if TEMPORARY.fullmatch(other.name[len(path.name) + 1 :]) and lock(file, other):
                     other.unlink()
 
     def commit(self, path: Path) -> None:

@@ -413,7 +413,7 @@ def _read_numpy(path: Path) -> Arrays:
                 f"expected arrays of numbers that NumPy has saved, got another file; {REFUSAL}"
             ) from None
         raise
-    arrays = {name: as_tensor(x) for name, x in found.items() if not isinstance(x, bytes)}
+    arrays = {name: as_tensor(x) for name, x in found.items()}
     texts = {name: x.tolist() for name, x in arrays.items() if not isinstance(x, Tensor) and x.dtype.kind == "U"}
     return Arrays(arrays | texts)
 
