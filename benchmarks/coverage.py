@@ -1,7 +1,7 @@
 """Do intervals of 95 % hold the truth, and are sentences right? `python -m benchmarks.coverage`.
 
 Draws samples whose truth is known, 500 / 300 / 150 times at n = 200 / 1,000 / 5,000, and counts. Each line of
-results/coverage.csv is written when it is done, and a run that was interrupted goes on after the last one;
+results/coverage.csv is written when it is done, and an interrupted run resumes after the last one;
 `--fresh` begins again. `--scale 0.1` takes a tenth of the repetitions, and what a larger run finds replaces it.
 All of it takes about 45 minutes of one processor.
 
@@ -82,7 +82,7 @@ def save(path: Path, rows: list[dict[str, Any]]) -> None:
     names = {(row["study"], str(row["n"])) for row in rows}
     kept = [row for row in read(path) if (row["study"], row["n"]) not in names]
     with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, restval="")
+        writer = csv.DictWriter(file, FIELDS, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows([*kept, *rows])
 

@@ -39,12 +39,12 @@ Written by `python -m benchmarks.decisions` from the logits that come with the p
 
 ## Acceptance
 
-`Acceptance().accept(logits, error)` at a confidence of 95 %, in {SPLITS} random splits of the held-out and the test
-samples: the share that is accepted and the error among it, on average, in how many splits that error is above the one
-that was asked for, and in how many nothing is accepted. The promise is about the true error; that of the test part
-varies around it, so that it may exceed the promise a little more often than in 5 of 100. Beside it: the error of what
-has a confidence of at least 1 − error, and in how many splits a threshold at which the held-out error itself is the
-one that was asked for breaks the promise.
+`Acceptance().accept(logits, max_error)` with delta = 0.05, in {SPLITS} random splits of the held-out and the test
+samples: the share that is accepted and the error among it, on average, in how many splits that error is above the
+guaranteed one, and in how many nothing is accepted. The guarantee is about the true error; that of the test part varies
+around it, and may exceed it a little more often than in 5 of 100. For comparison: the error of predictions whose
+confidence is at least 1 − error, and in how many splits a threshold at which the held-out error itself is `max_error`
+breaks the guarantee.
 """
 SETS = """`sets(logits, coverage=0.95)` on the same splits: how many sets contain the target, their mean size, and the
 share of OOD samples whose set is empty, because no class is probable enough.
@@ -69,10 +69,10 @@ each of which held-out and test samples were drawn anew.
 STREAM = f"""## Alarms
 
 {STREAMS} streams for each row, `DriftMonitor` with alpha = {ALPHA} on the default score, GEN: test samples before the
-change, then OOD samples only, or OOD samples with a chance of {MIXED:.0%}. The columns are the samples after the change
-until the alarm (median, and for 90 % of the streams), the share of alarms whose range `change` contains the truth, and
-how many streams had an alarm before the change. The last column is for {STREAMS} streams of {LENGTH:,} test samples
-without a change, drawn by chance together with the held-out ones: the chance of an alarm is at most {ALPHA:.0%} each.
+change, then OOD samples only, or OOD samples with a probability of {MIXED:.0%}. The columns are the samples after the
+change until the alarm (median, and for 90 % of the streams), the share of alarms whose range `change` contains the
+truth, and how many streams had an alarm before the change. The last column is for {STREAMS} streams of {LENGTH:,} test
+samples without a change, drawn with the held-out ones: the probability of an alarm is at most {ALPHA:.0%} each.
 """
 BEYOND = f"""Is it more than a shift of confidence? The same streams after {BEFORE[-1]:,} test samples, for a monitor of
 ρ among samples of about the same confidence, `ConformalTest("concentration", groups="confidence")`:
@@ -81,7 +81,7 @@ OTHERS = f"""The median of {SMALL} streams each, with the number of alarms. *Lon
 repetition, and then OOD samples only, with alpha = {ALPHA} and with `run_length=100_000`. *Classes*: 500 test samples,
 and then {AFTER:,} with a third of the classes, without and with `mix=True`.
 """
-DEPENDENT = f"""## Dependent samples break the promise
+DEPENDENT = f"""## Dependent samples void the guarantee
 
 Alarms in {SMALL} streams of 1,000 test samples at alpha = 5 %: in a random order, with each sample twice, and sorted by
 class. The last column is the number of streams with each sample twice in which `dependence` warns.
@@ -105,7 +105,7 @@ def parts(entry: zoo.Entry) -> Parts:
 
 
 def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
-    """What is accepted at each error, whether the promise holds, and what simpler rules do."""
+    """What is accepted at each error, whether the guarantee holds, and what simpler rules do."""
     for error in ERRORS:
         found = []
         for first, second in random_splits(entry):
@@ -323,7 +323,7 @@ def page() -> str:
         *("all OOD: alarm after", "in range", "early"),
         *(f"{MIXED:.0%} OOD: alarm after", "in range", "early"),
     ]
-    of_others = ["long: alpha", "long: run length", "classes: scores alone", "classes: with mix"]
+    of_others = ["long: alpha", "long: run length", "classes: scores only", "classes: with mix"]
     tables: list[tuple[str, list[str], list[list[str]]]] = [
         (INTRODUCTION, ["error", *rules], accepted),
         (SETS, ["covered %", "mean size", "empty on the OOD set %"], sets),

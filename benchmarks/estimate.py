@@ -88,14 +88,14 @@ def measured() -> list[Work]:
     return [
         Work("images, ResNet-50, 1,000 classes", *image, 8.2e9, 1000 * 2, size, seconds),
         Work("images, ViT-B/16, 1,000 classes", *image, 35e9, 1000 * 2, size, seconds),
-        Work("tokens, 1 billion parameters, a row for each", 1e12, token_bytes, 0, 2e9, 128_256 * 2, size, seconds),
-        Work("tokens, 8 billion parameters, a row for each", 1e12, token_bytes, 0, 16e9, 128_256 * 2, size, seconds),
+        Work("tokens, 1 billion parameters, one row each", 1e12, token_bytes, 0, 2e9, 128_256 * 2, size, seconds),
+        Work("tokens, 8 billion parameters, one row each", 1e12, token_bytes, 0, 16e9, 128_256 * 2, size, seconds),
         Work("tokens, 8 billion parameters, sums only", 1e12, token_bytes, 0, 16e9, 128_256 * 2, 0, 0),
     ]
 
 
 def parts(work: Work, gpus: int, assumed: Assumed) -> dict[str, float]:
-    """Seconds of each part, if it ran alone on so many GPUs. They overlap, so that the longest one limits."""
+    """Seconds of each part, if nothing else ran on so many GPUs. They overlap, and the longest one limits."""
     nodes = gpus / NODE
     return {
         "reading": work.samples * work.read_bytes / (assumed.read * nodes),
@@ -126,8 +126,8 @@ def page(works: list[Work], assumed: Assumed) -> str:
     names = ["job", "bytes read", "decoding, core ms", "model, GFLOP", "logits, bytes", "bytes written"]
     return f"""# An estimate on paper: 1e9 images, 1e12 tokens
 
-Made by `python -m benchmarks.estimate`. **Nothing here has run on a GPU.** Each time is what a part would take alone;
-the parts overlap, so that the longest one limits the run.
+Made by `python -m benchmarks.estimate`. **Nothing here has run on a GPU.** Each time is that of one part without
+the others; the parts overlap, and the longest one limits the run.
 
 {markdown_table(head, rows)}
 

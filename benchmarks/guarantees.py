@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy
 import torch
@@ -22,7 +23,7 @@ from torch_boc.evaluation.inputs import probe_set
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.functional import scores
 from torch_boc.functional.martingale import risk_evidence
-from torch_boc.functional.selective import lowest_accepted_bin
+from torch_boc.functional.selective import STARTS, chain_starts, lowest_accepted_bin
 from torch_boc.report.words import significant_sign
 
 MAX_ERROR, DELTA, ALPHA = 0.01, 0.05, 0.05
@@ -36,6 +37,20 @@ def share_row(case: str, what: str, limit: float, hits: Any) -> dict[str, Any]:
     share = float(numpy.mean(hits))
     error = math.sqrt(share * (1 - share) / len(hits))
     return {"case": case, "what": what, "truth": limit, "share": round(share, 4), "error": round(error, 4)}
+
+
+def mean_row(case: str, what: str, values: Any) -> dict[str, Any]:
+    """A line of the table: a mean with its Monte Carlo error."""
+    error = numpy.std(values) / math.sqrt(len(values))
+    return {"case": case, "what": what, "share": round(float(numpy.mean(values)), 4), "error": round(float(error), 4)}
+
+
+def median_row(case: str, what: str, values: Any) -> dict[str, Any]:
+    """A line of the table: a median with its Monte Carlo error, from the order statistics one standard error away."""
+    ordered, half = numpy.sort(values), math.sqrt(len(values)) / 2
+    low, high = (ordered[min(max(0, round(len(values) / 2 + x)), len(values) - 1)] for x in (-half, half))
+    error = round(float(high - low) / 2, 1) if math.isfinite(high) else None
+    return {"case": case, "what": what, "share": float(numpy.median(values)), "error": error}
 
 
 def audit_study(n: int, repetitions: int) -> list[dict[str, Any]]:
@@ -53,24 +68,24 @@ def audit_study(n: int, repetitions: int) -> list[dict[str, Any]]:
         limit = ALPHA if error <= MAX_ERROR else 1.0
         rows.append(share_row(f"{case}: ever an alarm", "alarm", limit, numpy.isfinite(alarms)))
         rows.append(share_row(f"{case}: ever an interval without it", "interval", ALPHA, missed))
-        rows.append({"case": f"{case}: median number of labels", "what": "alarm", "share": numpy.median(alarms)})
+        rows.append(median_row(f"{case}: median number of labels", "alarm", alarms))
     return rows
 
 
 class Truth(NamedTuple):
-    """Predictions from the lowest score to the highest, and the chance that each is wrong."""
+    """Predictions from the lowest score to the highest, and the probability that each is wrong."""
 
     error: Tensor
 
     def draw(self, samples: int, numbers: Any) -> tuple[Tensor, Tensor]:
-        """The counts of correct and of wrong ones of a held-out set, by the place of their score."""
+        """The counts of correct and of wrong ones of a held-out set, by the rank of their score."""
         rows = torch.from_numpy(numbers.integers(len(self.error), size=samples))
         wrong = torch.from_numpy(numbers.random(samples)) < self.error[rows]
         counts = torch.bincount(rows * 2 + wrong, minlength=2 * len(self.error)).view(-1, 2)
         return counts[:, 0], counts[:, 1]
 
     def accepted(self, lowest: int) -> tuple[float, float]:
-        """The true error of what is accepted from this place on, and its share."""
+        """The true error of what is accepted from this rank on, and its share."""
         some = self.error[lowest:]
         return float(some.mean()) if len(some) else 0.0, len(some) / len(self.error)
 
@@ -105,12 +120,24 @@ def acceptance_study(n: int, repetitions: int) -> list[dict[str, Any]]:
     rows = []
     for case, truth in truths().items():
         numbers = random_numbers(0, "acceptance", case, str(n))
-        found = [
-            truth.accepted(lowest_accepted_bin(*truth.draw(n, numbers), MAX_ERROR, DELTA)) for _ in range(repetitions)
-        ]
-        errors, covered = numpy.array(found).T
+        draws = (truth.draw(n, numbers) for _ in range(repetitions))
+        errors, covered = numpy.array([truth.accepted(lowest_accepted_bin(*x, MAX_ERROR, DELTA)) for x in draws]).T
         rows.append(share_row(case, f"error above {MAX_ERROR:.0%}", DELTA, errors > MAX_ERROR * (1 + 1e-12)))
-        rows.append({"case": case, "what": "accepted", "share": round(float(covered.mean()), 4)})
+        rows.append(mean_row(case, "accepted", covered))
+    return rows
+
+
+def shared_delta_study(n: int, repetitions: int) -> list[dict[str, Any]]:
+    """What `Acceptance` accepts at 1 % if delta is shared among the chains that can start, and among all of them."""
+    rows, all_starts = [], lambda samples, max_error, delta: ([*STARTS], delta / len(STARTS))
+    for case, truth in truths().items():
+        numbers = random_numbers(0, "shared delta", case, str(n))
+        draws = [truth.draw(n, numbers) for _ in range(repetitions)]
+        rules = {"among chains that can start": chain_starts, "among all chains": all_starts}
+        for rule, starts in rules.items():
+            with patch("torch_boc.functional.selective.chain_starts", starts):
+                covered = [truth.accepted(lowest_accepted_bin(*x, MAX_ERROR, DELTA))[1] for x in draws]
+            rows.append(mean_row(case, f"accepted, delta {rule}", covered))
     return rows
 
 
@@ -172,11 +199,11 @@ def bursts_study(n: int, repetitions: int) -> list[dict[str, Any]]:
             within = place % (gap + size) - gap
             monitor = DriftMonitor(alpha=ALPHA)
             monitor.update_p_values(p[place - within.clamp_min(0)])
-            with warnings.catch_warnings(record=True) as caught:
+            with warnings.catch_warnings(record=True) as messages:
                 warnings.simplefilter("always")
                 _ = monitor.dependence
             alarms.append(bool(monitor.alarm))
-            warned.append(bool(caught))
+            warned.append(bool(messages))
         case = f"{size} equal samples after {gap}"
         rows += [share_row(case, "alarm", ALPHA, alarms), share_row(case, "warned", 1.0, warned)]
     return rows

@@ -1,5 +1,7 @@
 """The audit of accepted predictions: its level, how soon its alarm comes, its interval, and where its state goes."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -36,11 +38,12 @@ def test_the_capital_stays_1_on_average_at_the_boundary(error, above):
 
 def test_false_alarms_delays_and_intervals_on_many_streams():
     """`benchmarks.guarantees` counts more of them; four standard errors of 300 streams are allowed."""
-    found = {row["case"]: row["share"] for row in audit_study(2000, 300)}
-    assert found["error 1 %: ever an alarm"] <= 0.05 + 4 * (0.05 * 0.95 / 300) ** 0.5
-    assert found["error 1 %: ever an interval without it"] <= 0.05 + 4 * (0.05 * 0.95 / 300) ** 0.5
-    for error, prototype in {2: 730, 3: 247, 5: 90, 10: 26}.items():
-        assert found[f"error {error} %: median number of labels"] <= 1.3 * prototype
+    rows = {row["case"]: row for row in audit_study(2000, 300)}
+    for what in ("ever an alarm", "ever an interval without it"):
+        assert rows[f"error 1 %: {what}"]["share"] <= 0.05 + 4 * (0.05 * 0.95 / 300) ** 0.5
+    for error, prototype in {2: 730, 3: 247, 5: 90, 10: 26}.items():  # of as many streams, so both have that error
+        row = rows[f"error {error} %: median number of labels"]
+        assert abs(row["share"] - prototype) <= 4 * math.sqrt(2) * row["error"] + 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 900])

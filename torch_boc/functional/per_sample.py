@@ -33,7 +33,7 @@ class SampleStats(NamedTuple):
         counted: which samples count; None if all samples count.
         target: class indices, or None.
         distance: how far the target's logit is below the top, 0 for a target that is no class; None without targets.
-        log_odds: minus the log of the odds against the prediction, also where these underflow.
+        log_odds: minus the log of the odds against the prediction, exact even if these underflow.
         tempered_loss: the mean over the rivals of the sigmoid of (z_j - z_top) / 4.
         top_margin: the sum over the N nearest rivals of z_top - z_j; N is `core.score_terms.nearest_rivals`.
         gen: the sum over the 100 largest probabilities of (p_j (1 - p_j))^0.1.
