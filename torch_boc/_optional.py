@@ -33,11 +33,11 @@ def require(package: str, *submodules: str, purpose: str) -> Any:
     if None not in map(sys.modules.get, names):  # asked for once for each column of a wide table
         return sys.modules[package]
     try:
-        found, *_ = [import_module(name) for name in names]
+        module, *_ = [import_module(name) for name in names]
     except ImportError as error:
         called, extra = PACKAGES[package]
         raise ImportError(f"{purpose} {called}: pip install 'torch-boc[{extra}]'") from error
-    return found
+    return module
 
 
 def require_pyarrow() -> Any:

@@ -120,8 +120,8 @@ def trace(
         if chat:
             message = [{"role": "user", "content": given}]
             given = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-        how = {"add_special_tokens": not chat, "return_token_type_ids": False, "return_tensors": "pt"}
-        inputs = tokenizer(given, **how)
+        encoding = {"add_special_tokens": not chat, "return_token_type_ids": False, "return_tensors": "pt"}
+        inputs = tokenizer(given, **encoding)
         length, context = inputs["input_ids"].shape[1], stated_context(network.config) or math.inf
         if not 0 < length < context:
             raise ValueError(f"expected a prompt of 1 to {context - 1} tokens, below the model's context, got {length}")
@@ -131,15 +131,15 @@ def trace(
         with causal_model(network), torch.random.fork_rng():  # the state of torch's random numbers is as before
             torch.manual_seed(seed)
             recorder.generate(**inputs.to(network.device), **drawn, max_new_tokens=int(min(limit, context - length)))
-        found = recorder.trace
-        found.save(out)
-        paths = [out, *([] if table is None else [str(found.to_parquet(table))])]
+        generated = recorder.trace
+        generated.save(out)
+        paths = [out, *([] if table is None else [str(generated.to_parquet(table))])]
     if json:
-        rows = found.summary().to_dict("records")
-        print_json({"classes": found.num_classes, "sequences": rows, "files": paths})
+        rows = generated.summary().to_dict("records")
+        print_json({"classes": generated.num_classes, "sequences": rows, "files": paths})
         return
     console = Terminal()
-    console.print(headline(found.sequences[0]), style="bold", soft_wrap=True)
+    console.print(headline(generated.sequences[0]), style="bold", soft_wrap=True)
     list_files(paths, console)
 
 
@@ -155,12 +155,12 @@ def load_model(name: str) -> tuple[Any, Any]:
         raise ValueError(f"{name}: no such folder; give --model the folder of a model that transformers can load")
     where = str(path.parent) if gguf else name
     options = {"local_files_only": path.exists(), **({"gguf_file": path.name} if gguf else {})}
-    how = {"dtype": "auto", "output_loading_info": True}
+    loading = {"dtype": "auto", "output_loading_info": True}
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(where, **how, **options)
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(where, **loading, **options)
     except Exception as error:  # libraries raise all kinds of errors on damaged files
         if isinstance(error, ImportError) or is_memory_error(error):
             raise

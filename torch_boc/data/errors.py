@@ -21,20 +21,20 @@ class FileError(ValueError):
 @contextmanager
 def file_errors(path: str) -> Iterator[None]:
     """Turns what goes wrong with a file into errors of one line that begin with its path."""
-    said = printable(path)
+    shown = printable(path)
     try:
         yield
     except Exception as error:  # libraries raise all kinds of errors on damaged files
         text = printable(" ".join(str(error).split()))
         system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
-        if isinstance(error, FileError | Warning) or text.startswith(said) or system:
+        if isinstance(error, FileError | Warning) or text.startswith(shown) or system:
             raise
         if is_memory_error(error):
-            raise MemoryError(f"{said}: too little memory to read it; use a larger machine, or fewer rows") from error
+            raise MemoryError(f"{shown}: too little memory to read it; use a larger machine, or fewer rows") from error
         if isinstance(error, ImportError | ContentError):
-            raise (FileError if isinstance(error, ContentError) else ImportError)(f"{said}: {text}") from None
+            raise (FileError if isinstance(error, ContentError) else ImportError)(f"{shown}: {text}") from None
         kind, reason = Path(path).suffix.lower() or "Parquet", text or type(error).__name__
-        raise FileError(f"{said}: expected a whole {kind} file, got one that seems damaged: {reason}") from error
+        raise FileError(f"{shown}: expected a whole {kind} file, got one that seems damaged: {reason}") from error
 
 
 @contextmanager

@@ -154,22 +154,22 @@ class LogitReader:
         for name in self._logits:
             if kinds.get(name) != wanted:
                 raise ContentError(f"expected {wanted} in {name!r}, got {kinds.get(name, 'no such column')}")
-        own = {*COLUMNS, TARGET_COLUMN, *LIST_COLUMNS} if {*COINS} <= {*kinds} else {*self._logits}
-        self._more = [x for x in kinds if predicted and x in own and kinds[x] == NUMBER]
-        rest = [x for x in kinds if x not in {*self._logits, *own} and x.lower() not in NO_SCORES]
-        found = [name for name in rest if name.lower() in TARGET_NAMES]
-        if len(found) > 1:
-            raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
-        if targets and found and kinds[found[0]] not in (NUMBER, TEXT):
-            raise ContentError(f"expected one class a row in {found[0]!r}, got {kinds[found[0]]}")
-        self._target = found[0] if found and targets else None
-        self._scores = [x for x in rest if kinds[x] == NUMBER and x not in (*numbered, *found)]
-        self.notes = [x for x in rest if kinds[x] == TEXT and x not in found]
-        if left := [name for name in rest if name not in (*self._scores, *self.notes, *found)]:
+        written = {*COLUMNS, TARGET_COLUMN, *LIST_COLUMNS} if {*COINS} <= {*kinds} else {*self._logits}
+        self._more = [x for x in kinds if predicted and x in written and kinds[x] == NUMBER]
+        rest = [x for x in kinds if x not in {*self._logits, *written} and x.lower() not in NO_SCORES]
+        named = [name for name in rest if name.lower() in TARGET_NAMES]
+        if len(named) > 1:
+            raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(named)}")
+        if targets and named and kinds[named[0]] not in (NUMBER, TEXT):
+            raise ContentError(f"expected one class a row in {named[0]!r}, got {kinds[named[0]]}")
+        self._target = named[0] if named and targets else None
+        self._scores = [x for x in rest if kinds[x] == NUMBER and x not in (*numbered, *named)]
+        self.notes = [x for x in rest if kinds[x] == TEXT and x not in named]
+        if left := [name for name in rest if name not in (*self._scores, *self.notes, *named)]:
             shown = f"{', '.join(left[:8])}{f' and {len(left) - 8} more' * (len(left) > 8)}"
             message = f"{printable(self._path)}: left out {printable(shown)}: neither one number nor one text a row"
             warnings.warn(message, stacklevel=3)
-        self.notes += [x for x in found if not targets and kinds[x] in (NUMBER, TEXT)]
+        self.notes += [x for x in named if not targets and kinds[x] in (NUMBER, TEXT)]
 
     def __iter__(self) -> Iterator[LogitBlock]:
         return self.blocks()
@@ -240,12 +240,12 @@ class LogitReader:
         for index, batch in self._batches(None, chosen):
             target = self._class_indices(batch, int(index[0]))
             parts.append({**batch, "index": index} | ({} if target is None else {"target": target}))
-        found = _joined(parts)
-        columns, notes = ({name: found[name] for name in names} for names in (self._scores, self.notes))
+        joined = _joined(parts)
+        columns, notes = ({name: joined[name] for name in names} for names in (self._scores, self.notes))
         with error_prefix(printable(self._path)):
-            kept = None if chosen is None else found["index"]
+            kept = None if chosen is None else joined["index"]
             return ColumnSet(
-                restore_sample_stats(found, num_classes=self.num_classes),
+                restore_sample_stats(joined, num_classes=self.num_classes),
                 logit_set.printable_keys(columns),
                 self.name,
                 total,
@@ -320,7 +320,7 @@ def some_rows(column: Any, rows: Tensor) -> Any:
 
 
 def read_logits(
-    source: Any, name: str | None = None, *, max_rows: int | None = None, seed: int = 42, **how: Any
+    source: Any, name: str | None = None, *, max_rows: int | None = None, seed: int = 42, **options: Any
 ) -> LogitSet | ColumnSet:
     """`source` as a set: a LogitSet, or a ColumnSet if it is a file of the columns that a predictor writes.
 
@@ -332,7 +332,7 @@ def read_logits(
             the names of columns are written as escapes.
         max_rows: of more rows, so many are drawn uniformly without replacement.
         seed: of these rows.
-        how: the other options of `LogitReader`: `from_probabilities`, `classes` and `targets`. Probabilities are not
+        options: those of `LogitReader`: `from_probabilities`, `classes` and `targets`. Probabilities are not
             negative, and every row sums to 1, up to the digits that they are rounded to. Their logarithms are then the
             logits, with 1e-30 instead of 0. A LogitSet already holds logits.
     """
@@ -343,7 +343,7 @@ def read_logits(
         name = "logits" if name is None else name
         with error_prefix(printable(name)):
             source = Arrays({key: logit_set.as_numbers(x, key) for key, x in _by_name(source).items()})
-    return LogitReader(source, name, **how).read(max_rows, seed)
+    return LogitReader(source, name, **options).read(max_rows, seed)
 
 
 def _by_name(source: Any) -> dict[str, Any]:
@@ -388,17 +388,17 @@ def _find(source: str) -> Mapping[str, Callable[[], Any]]:
             raise ContentError(f"expected a URI that Arrow can read, such as s3://bucket/folder: {error}") from None
         start, inside = len(base.rstrip("/")), fs.FileSelector(base, recursive=True, allow_not_found=True)
         files = system.get_file_info([base] if system.get_file_info(base).is_file else inside)
-        found = [x.path for x in files if x.is_file and not re.search(r"/[._]", x.path[start:])]
+        paths = [x.path for x in files if x.is_file and not re.search(r"/[._]", x.path[start:])]
         opened = system.open_input_file
     elif path.is_dir():
         names = glob("**/*.parquet", root_dir=path, recursive=True)  # noqa: PTH207
-        found = [str(path / x) for x in names if not re.search(r"(^|[/\\])_", x) and (path / x).is_file()]
+        paths = [str(path / x) for x in names if not re.search(r"(^|[/\\])_", x) and (path / x).is_file()]
     else:
-        found = glob(str(path))  # noqa: PTH207
-    found = sorted(name for name in found if name.endswith(".parquet"))
-    if not found:
+        paths = glob(str(path))  # noqa: PTH207
+    paths = sorted(name for name in paths if name.endswith(".parquet"))
+    if not paths:
         raise FileNotFoundError(f"{printable(source)}: expected Parquet files, got none")
-    return {name: partial(opened, name) for name in found}
+    return {name: partial(opened, name) for name in paths}
 
 
 def _read_numpy(path: Path) -> Arrays:
@@ -406,14 +406,14 @@ def _read_numpy(path: Path) -> Arrays:
     load, zipped = numpy().load, path.suffix.lower() == ".npz"
     try:
         with path.open("rb") as file:
-            found = {**load(file)} if zipped else {"logits": load(path, mmap_mode="c")}
+            arrays = {**load(file)} if zipped else {"logits": load(path, mmap_mode="c")}
     except ValueError as error:
         if "bject" in str(error):  # NumPy's word for what is a pickle, or nothing that it knows
             raise ContentError(
                 f"expected arrays of numbers that NumPy has saved, got another file; {REFUSAL}"
             ) from None
         raise
-    arrays = {name: as_tensor(x) for name, x in found.items()}
+    arrays = {name: as_tensor(x) for name, x in arrays.items()}
     texts = {name: x.tolist() for name, x in arrays.items() if not isinstance(x, Tensor) and x.dtype.kind == "U"}
     return Arrays(arrays | texts)
 

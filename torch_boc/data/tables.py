@@ -86,9 +86,13 @@ class ParquetSheet:
         """See `Arrays`."""
         # Without pre_buffer=False, Arrow would read all of a row group at once, which may be all of the file.
         ahead = max(COLUMN_AHEAD_BYTES, AHEAD_BYTES // len(names))
-        how = {"buffer_size": ahead, "pre_buffer": False, "page_checksum_verification": True}
+        options = {"buffer_size": ahead, "pre_buffer": False, "page_checksum_verification": True}
         for path, opened in self._files.items():
-            with file_errors(path), opened() as stream, require_pyarrow().parquet.ParquetFile(stream, **how) as file:
+            with (
+                file_errors(path),
+                opened() as stream,
+                require_pyarrow().parquet.ParquetFile(stream, **options) as file,
+            ):
                 for table in file.iter_batches(batch_size=size, columns=names):
                     if table.num_rows:
                         yield {name: _values(name, table.column(name), self.kinds[name]) for name in names}
@@ -119,11 +123,11 @@ def read_text(path: Path) -> Arrays:
         )
     table = table.rename_columns([f"logit_{i}" if bare else name.strip() for i, name in enumerate(names)])
     kinds = column_kinds(table.schema)
-    found = {name: _values(name, table[name], kind) for name, kind in kinds.items()}
-    *rest, last = [x.equal(x.round()) for x in found.values()] if bare else [False]
+    columns = {name: _values(name, table[name], kind) for name, kind in kinds.items()}
+    *rest, last = [x.equal(x.round()) for x in columns.values()] if bare else [False]
     if last and not all(rest):
         raise ContentError("expected a first line with the names of the columns, as the last looks like a target")
-    return Arrays(found)
+    return Arrays(columns)
 
 
 def numpy() -> Any:

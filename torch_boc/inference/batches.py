@@ -17,19 +17,19 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Batch(NamedTuple):
-    """The arguments of a model for `size` samples, and what is known of these without the model.
+    """The arguments of a model for `size` samples, and the columns that need no model.
 
     Attributes:
         args: the positional arguments.
         kwargs: the arguments by name.
         size: the number of samples.
-        known: the columns `index`, id and `target` of the table, as far as there are such; they are copies.
+        columns: the columns `index`, id and `target` of the table, as far as there are such; they are copies.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     size: int
-    known: dict[str, Column]
+    columns: dict[str, Column]
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
         """A copy with `function` applied to each of the model's arguments."""
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
         Tensors, arrays, lists and tuples with one entry for each sample are cut. What has another length is kept whole.
         """
         cut = self.map(lambda x: x[start:stop] if _entries(x) == self.size else x)
-        return cut._replace(size=stop - start, known={name: x[start:stop] for name, x in self.known.items()})
+        return cut._replace(size=stop - start, columns={name: x[start:stop] for name, x in self.columns.items()})
 
 
 def _entries(x: Any) -> int | None:
@@ -61,7 +61,7 @@ class BatchReader:
     does not take are left out. With an `id`, the batch also has ids: (x, target, id), or a mapping with that key.
 
     >>> batch = BatchReader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
-    >>> batch.size, batch.known
+    >>> batch.size, batch.columns
     (4, {'target': tensor([0, 1, 1, 0])})
     """
 
@@ -79,8 +79,10 @@ class BatchReader:
         inputs, target = split_batch(batch, inputs=self._required)
         args, kwargs = (), {}
         if isinstance(inputs, Mapping):
-            known = {k: x for k, x in inputs.items() if k in self._names or (self._any_name and isinstance(x, Tensor))}
-            kwargs = known or dict(inputs)
+            accepted = {
+                k: x for k, x in inputs.items() if k in self._names or (self._any_name and isinstance(x, Tensor))
+            }
+            kwargs = accepted or dict(inputs)
         else:
             args = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
         size = next((len(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim), None)

@@ -73,18 +73,18 @@ class HostCopy(NamedTuple):
 
 def start_host_copy(columns: Mapping[str, Column]) -> HostCopy:
     """Start the copy of the tensors to the CPU: from a device with streams into pinned memory, a dtype at a time."""
-    landing, alike = HostCopy(dict(columns), {}, {}), dict[Any, list[str]]()
+    copy, alike = HostCopy(dict(columns), {}, {}), dict[Any, list[str]]()
     for name, x in columns.items():
         if isinstance(x, Tensor) and has_streams(x.device):
             alike.setdefault((x.device, x.dtype, x.shape), []).append(name)
         elif isinstance(x, Tensor):
-            landing.columns[name] = x.cpu()
+            copy.columns[name] = x.cpu()
     for (device, *_), names in alike.items():
         block = torch.stack([columns[name] for name in names])  # type: ignore[misc]
-        landing.blocks[*names] = block.to("cpu", non_blocking=True)
+        copy.blocks[*names] = block.to("cpu", non_blocking=True)
         # The copy runs on the device's own current stream, wherever the model began.
-        landing.events[device] = torch.get_device_module(device).current_stream(device).record_event()
-    return landing
+        copy.events[device] = torch.get_device_module(device).current_stream(device).record_event()
+    return copy
 
 
 class Fitting:

@@ -51,13 +51,13 @@ def as_loader(
     if isinstance(data, Tensor) or type(data) is TensorDataset:
         tensors = (data,) if isinstance(data, Tensor) else data.tensors
         return DataLoader(_Rows(*tensors), batch_size, collate_fn=tuple)
-    how: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a dataset of Hugging Face
-        data, how = data if data.format["type"] else data.with_format("torch"), {"collate_fn": _collate}
-    if how or isinstance(data, Dataset):
+        data, options = data if data.format["type"] else data.with_format("torch"), {"collate_fn": _collate}
+    if options or isinstance(data, Dataset):
         workers = safe_workers(data, device) if num_workers is None else num_workers
         pinned = workers > 0 and device is not None and has_streams(device)
-        return DataLoader(data, batch_size, num_workers=workers, pin_memory=pinned, **how)
+        return DataLoader(data, batch_size, num_workers=workers, pin_memory=pinned, **options)
     if not isinstance(data, Iterable):
         hint = "; let it inherit from torch.utils.data.Dataset" if hasattr(data, "__getitem__") else ""
         raise TypeError(f"expected a loader, a dataset or a tensor, got {type(data).__name__}{hint}")
@@ -187,11 +187,11 @@ def with_indices(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
         )
     counted = why or batches is None or isinstance(getattr(loader, "dataset", None), IterableDataset)
     kept = count_kept(sampler) if type(sampler) is DistributedSampler and not why else None
-    return indexed_batches(loader, reader, None if counted else batches, kept=kept, known=not why)
+    return indexed_batches(loader, reader, None if counted else batches, kept=kept, ordered=not why)
 
 
 def indexed_batches(
-    loader: Any, reader: BatchReader, indices: Any = None, *, kept: int | None = None, known: bool = True
+    loader: Any, reader: BatchReader, indices: Any = None, *, kept: int | None = None, ordered: bool = True
 ) -> Iterator[Batch]:
     """The batches of a loader, each with the column `index`, unless the user's id has this name.
 
@@ -200,7 +200,7 @@ def indexed_batches(
         reader: reads its batches.
         indices: those of each batch, as a batch sampler yields them. By default samples are counted from 0.
         kept: how many samples are no padding, which comes at the end; by default all.
-        known: whether the order is known; otherwise there is no index.
+        ordered: whether the order is known; otherwise there is no index.
     """
     left, seen = iter(indices or ()), 0
     for raw in loader:
@@ -211,8 +211,8 @@ def indexed_batches(
                 f"expected {len(rows)} samples in a batch of the loader, got {batch.size}; let its collate_fn keep "
                 "every sample, so that it is known which sample a row is, or give iter(loader), whose rows are counted"
             )
-        if known:
-            batch = batch._replace(known={"index": torch.tensor(rows, dtype=torch.int64), **batch.known})
+        if ordered:
+            batch = batch._replace(columns={"index": torch.tensor(rows, dtype=torch.int64), **batch.columns})
         seen += batch.size
         yield batch if kept is None or seen <= kept else batch.piece(0, max(0, batch.size + kept - seen))
     if next(left, None) is not None:

@@ -190,13 +190,13 @@ class BoCPredictor:
 
         With `shard`, only the samples of this process are predicted. Without samples, there is a table without rows.
         """
-        how = self.batch_size, self.num_workers, self.device
+        reading = self.batch_size, self.num_workers, self.device
         if self.shard is not None:
-            data, rank = SharedData(loader, *how), find_rank(self.shard)
+            data, rank = SharedData(loader, *reading), find_rank(self.shard)
             blocks = data.share(data.block_size(rank.world), rank)
             tables = self._tables(data.batches(blocks, self._reader), sum(map(len, blocks)), data.loader)
         else:
-            loader = as_loader(loader, *how)
+            loader = as_loader(loader, *reading)
             tables = self._tables(with_indices(loader, self._reader), count_samples(loader), loader)
         return (columns for columns, _ in tables)
 
@@ -204,7 +204,7 @@ class BoCPredictor:
         """The table of one batch, without `index`, for a loop of your own. The model must be in eval mode."""
         read = self._reader.read(batch)
         columns = self._fitting(lambda piece: self._columns(to_device(piece, self.device)), read)
-        table = start_host_copy({**read.known, **columns}).wait()
+        table = start_host_copy({**read.columns, **columns}).wait()
         self._first.raise_if_found()
         return self._named(table)
 
@@ -252,16 +252,16 @@ class BoCPredictor:
         require_pyarrow()
         tensors = chain(self.model.named_parameters(), self.model.named_buffers())
         model = {"run_id": run_id} if run_id is not None else {"checksum of the parameters": checksum(tensors)}
-        settings, how = self.settings | model, (self.batch_size, self.num_workers, self.device)
+        settings, reading = self.settings | model, (self.batch_size, self.num_workers, self.device)
         if self.shard is not None:
-            path, data, rank = check_folder(path), SharedData(loader, *how), find_rank(self.shard)
+            path, data, rank = check_folder(path), SharedData(loader, *reading), find_rank(self.shard)
             folder = RunFolder(path, settings | {"samples": data.samples}, data.block_size(rank.world))
             blocks = [block for block in data.share(folder.block, rank) if not folder.has(block)]
             batches = data.batches(blocks, self._reader)
             with closing(self._tables(batches, sum(map(len, blocks)), data.loader)) as tables:
                 folder.write(tables, blocks)
             return path
-        path, loader = check_parquet(path), as_loader(loader, *how)
+        path, loader = check_parquet(path), as_loader(loader, *reading)
         if resume and (why := unknown_order(loader)):
             raise ValueError(f"expected a loader in a known order for resume=True, got a DataLoader with {why}")
         batches, samples = with_indices(loader, self._reader), count_samples(loader)
@@ -294,10 +294,10 @@ class BoCPredictor:
         where the batches come from.
         """
         self._first, seen = ProbabilityCheck(binary=self.binary, remedy=REMEDY), 0
-        landing: deque[HostCopy] = deque()
+        copies: deque[HostCopy] = deque()
         prefetch = Prefetch(batches, self.device, trusted=has_own_memory(loader), ahead=self.prefetch)
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
-            while (batch := prefetch.next_batch()) is not None or landing:
+            while (batch := prefetch.next_batch()) is not None or copies:
                 if batch is not None:
                     done = min(max(start - seen, 0), batch.size)
                     seen += batch.size
@@ -305,11 +305,11 @@ class BoCPredictor:
                         continue
                     batch = batch.piece(done, batch.size) if done else batch
                     columns = self._fitting(lambda piece: self._columns(prefetch.deliver(piece)), batch)
-                    landing.append(start_host_copy({**batch.known, **columns}))
+                    copies.append(start_host_copy({**batch.columns, **columns}))
                     if self._fitting.limit is None:  # else the memory is short
                         prefetch.fetch()
-                if batch is None or len(landing) > self._ahead:
-                    table = landing.popleft().wait()
+                if batch is None or len(copies) > self._ahead:
+                    table = copies.popleft().wait()
                     self._first.raise_if_found()
                     if bar is not None:
                         bar.update(len(table[self.columns[0]]))
@@ -336,18 +336,18 @@ class BoCPredictor:
         self.num_classes = logits.shape[-1]
         self._first.check(logits)
         # Outside of inference mode, so that users get ordinary tensors.
-        return self._probe(logits, batch.known.get("target")) | self._more(logits)  # type: ignore[arg-type]
+        return self._probe(logits, batch.columns.get("target")) | self._more(logits)  # type: ignore[arg-type]
 
     def _more(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns that are lists."""
-        found, names = {}, self.class_names
+        lists, names = {}, self.class_names
         if names is not None and len(names) != logits.shape[-1]:
             raise ValueError(f"expected {logits.shape[-1]} class_names, as the logits have classes, got {len(names)}")
         if not 0 <= self.top_k <= logits.shape[-1]:
             raise ValueError(f"expected top_k from 0 to {logits.shape[-1]}, the number of classes, got {self.top_k}")
         if self.top_k:
-            found["top_confidences"], found["top_classes"] = logits.softmax(-1, torch.float32).topk(self.top_k)
-        return found | ({"logits": logits.to(torch.float32, copy=True)} if self.keep_logits else {})
+            lists["top_confidences"], lists["top_classes"] = logits.softmax(-1, torch.float32).topk(self.top_k)
+        return lists | ({"logits": logits.to(torch.float32, copy=True)} if self.keep_logits else {})
 
     def _named(self, table: dict[str, Any]) -> dict[str, Any]:
         """The table with the names of the predicted classes, and its columns in order."""

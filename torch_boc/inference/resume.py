@@ -42,16 +42,16 @@ def checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
     >>> checksum(torch.nn.Linear(2, 1).state_dict().items()) == checksum(torch.nn.Linear(2, 1).state_dict().items())
     False
     """
-    found, parts = hashlib.sha256(), list[tuple[str, Any]](tensors)
+    digest, parts = hashlib.sha256(), list[tuple[str, Any]](tensors)
     for name, x in parts:  # the list grows in the loop
-        found.update(repr((name, tuple(x.shape), x.dtype)).encode())
+        digest.update(repr((name, tuple(x.shape), x.dtype)).encode())
         if is_traceable_wrapper_subclass(x):
             parts += [(f"{name}.{inner}", getattr(x, inner)) for inner in x.__tensor_flatten__()[0]]
             continue
         x = x.detach().dequantize() if x.is_quantized else x.detach().to_dense()
         content = x.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        found.update(content.view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
+        digest.update(content.view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
@@ -79,15 +79,15 @@ def read_settings(path: Path, rows: int | None, remedy: str, *, checksums: bool 
     arrow = require_pyarrow()
     try:
         with path.open("rb") as stream, arrow.parquet.ParquetFile(stream, page_checksum_verification=True) as file:
-            found = sum(map(len, file.iter_batches())) if checksums else file.metadata.num_rows
+            counted = sum(map(len, file.iter_batches())) if checksums else file.metadata.num_rows
             settings = dict(json.loads((file.metadata.metadata or {})[KEY.encode()]))
             schema = file.schema_arrow.remove_metadata()
     except (OSError, arrow.ArrowException) as error:
         raise ValueError(f"expected a whole Parquet file, got {path} ({error}). {remedy}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected a file that says which run wrote it, got {path}. {remedy}") from error
-    if rows not in (None, found):
-        raise ValueError(f"expected {rows} rows in {path}, got {found}. {remedy}")
+    if rows not in (None, counted):
+        raise ValueError(f"expected {rows} rows in {path}, got {counted}. {remedy}")
     return settings, schema
 
 
@@ -114,15 +114,15 @@ def part_ranges(folder: Path) -> list[range]:
     Other Parquet files in the folder or in folders inside of it would be read as rows of the table, so they are an
     error. Readers skip names that begin with a dot or an underscore.
     """
-    found = []
+    ranges = []
     for path in folder.rglob("*.parquet"):
         inside = path.relative_to(folder)
         if not any(part.startswith((".", "_")) for part in inside.parts):
             match = NAME.fullmatch(str(inside))
             if match is None:
                 raise ValueError(f"expected parts of a run only in {folder}, got {inside}; choose another folder")
-            found.append(range(int(match[1]), int(match[2])))
-    return sorted(found, key=lambda x: (x.start, x.stop))
+            ranges.append(range(int(match[1]), int(match[2])))
+    return sorted(ranges, key=lambda x: (x.start, x.stop))
 
 
 class RunFolder:

@@ -65,8 +65,8 @@ class TokenRecord:
     def first(self) -> int:
         """The first token to show with numbers: that of the prompt if any of it has numbers, or the one after it."""
         start = self.prompt_length
-        known = any(not bool(column[:start].isnan().all()) for column in self.numbers.values())
-        return 0 if start and known else start
+        scored = any(not bool(column[:start].isnan().all()) for column in self.numbers.values())
+        return 0 if start and scored else start
 
     def summary(self) -> dict[str, Any]:
         """The numbers of what was generated, or of the prompt if nothing was; the record must have texts."""

@@ -89,23 +89,23 @@ def page(sequences: Sequence[TokenRecord], num_classes: int, quantity: str, titl
 def counts(records: Sequence[TokenRecord]) -> str:
     """How many sequences and tokens there are."""
     total, prompt = sum(len(x) for x in records), sum(x.prompt_length for x in records)
-    told = f", {prompt:,} of them prompt" if prompt else ""
-    return f"{counted(len(records), 'sequence')}, {counted(total, 'token')}{told}"
+    prompts = f", {prompt:,} of them prompt" if prompt else ""
+    return f"{counted(len(records), 'sequence')}, {counted(total, 'token')}{prompts}"
 
 
 def headline(sequence: TokenRecord) -> str:
     """What there is to say of a sequence in one line."""
     row = sequence.summary()
-    said = {
+    parts = {
         "perplexity": f"perplexity {written(row['perplexity'])}",
         "mean_lost_coins": f"{written(row['mean_lost_coins'])} lost coins on average",
         "mean_confidence": f"a mean confidence of {written(row['mean_confidence'])}",
         "share_of_rank_1": f"{100 * row['share_of_rank_1']:.0f} % the likeliest",
         "lowest_log_probability": f"least likely: {visible(row['lowest_text'])} at {row['lowest_position'] + 1}",
     }
-    known = [text for name, text in said.items() if not math.isnan(row[name])]
-    known += [f"ended by {row['finish']}"] if row["finish"] else []
-    return ", ".join([counted(row["tokens"], "token"), *known])
+    texts = [text for name, text in parts.items() if not math.isnan(row[name])]
+    texts += [f"ended by {row['finish']}"] if row["finish"] else []
+    return ", ".join([counted(row["tokens"], "token"), *texts])
 
 
 def visible(label: str) -> str:
@@ -139,11 +139,11 @@ def _script_data(sequences: Sequence[TokenRecord]) -> dict[str, Any]:
     def place(token: int, text: str) -> int:
         return labels.setdefault(token, (len(labels), visible(text)))[0] if token >= 0 else -1
 
-    found = []
+    numbered = []
     for sequence in sequences:
         rows, numbers = slice(sequence.first, None), sequence.numbers
         rivals = zip(sequence.rivals[rows].tolist(), sequence.rival_texts[rows], strict=True)
-        found.append(
+        numbered.append(
             {
                 "first": sequence.first,
                 "tokens": list(map(place, sequence.tokens[rows].tolist(), sequence.labels[rows])),
@@ -153,10 +153,10 @@ def _script_data(sequences: Sequence[TokenRecord]) -> dict[str, Any]:
             }
         )
     shown = {name: [scale.title, *scale.edges] for name, scale in SCALES.items()}
-    return {"levels": 8, "scales": shown, "labels": [label for _, label in labels.values()], "sequences": found}
+    return {"levels": 8, "scales": shown, "labels": [label for _, label in labels.values()], "sequences": numbered}
 
 
 def _short(values: Sequence[float]) -> list[float | int | None]:
     """Numbers in four digits for JSON; None where there is none."""
-    found = (float(f"{x:.4g}") if math.isfinite(x) else None for x in values)
-    return [int(x) if x is not None and x == int(x) else x for x in found]
+    rounded = (float(f"{x:.4g}") if math.isfinite(x) else None for x in values)
+    return [int(x) if x is not None and x == int(x) else x for x in rounded]

@@ -106,12 +106,12 @@ def calibrate(
     blank.reset()
     classes = num_classes or classes_of(dataset)
 
-    def add(found: ConformalTest, block: Arrays) -> ConformalTest:
-        found.update(stats_of(block, logits, classes))
-        return found
+    def add(test: ConformalTest, block: Arrays) -> ConformalTest:
+        test.update(stats_of(block, logits, classes))
+        return test
 
-    found: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))
-    if invalid := int(found.invalid):
+    test: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))
+    if invalid := int(test.invalid):
         raise ValueError(f"expected held-out rows without NaN and +inf, got {invalid} such rows; leave them out")
-    found.check_calibrated()
-    return found
+    test.check_calibrated()
+    return test

@@ -33,8 +33,8 @@ class TablePredictor(BoCBatchPredictor):
     def __call__(self, table: Any) -> Any:
         """The columns of a table."""
         block = require("ray", "data.block", purpose="work on a cluster needs").data.block
-        found = super().__call__(block.BlockAccessor.for_block(table).to_numpy())
-        made = {name: as_arrow(x) for name, x in found.items() if name not in self.passed}
+        columns = super().__call__(block.BlockAccessor.for_block(table).to_numpy())
+        made = {name: as_arrow(x) for name, x in columns.items() if name not in self.passed}
         rows = require_pyarrow().table({name: table[name] for name in self.passed} | made)
         return rows.replace_schema_metadata(self.metadata)
 
@@ -101,10 +101,10 @@ def predict(
         return run.path
     sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
     check_room(next(iter(sizes.values())), {"CPU": num_cpus, "GPU": num_gpus}, spare=2 if resume else 1)
-    how: dict[str, Any] = {"fn_constructor_args": (factory,), "fn_constructor_kwargs": options}
-    how |= {"compute": data.ActorPoolStrategy(**sizes), "num_cpus": num_cpus, "num_gpus": num_gpus or None}
+    pool: dict[str, Any] = {"fn_constructor_args": (factory,), "fn_constructor_kwargs": options}
+    pool |= {"compute": data.ActorPoolStrategy(**sizes), "num_cpus": num_cpus, "num_gpus": num_gpus or None}
     blocks = dataset.repartition(target_num_rows_per_block=block_rows or 4 * batch_size)  # Ray's have up to 128 MB
-    table = blocks.map_batches(TablePredictor, batch_size=batch_size, batch_format="pyarrow", **how)
+    table = blocks.map_batches(TablePredictor, batch_size=batch_size, batch_format="pyarrow", **pool)
     with run.checkpoints(table, str(predictor.id)) if resume else nullcontext():
         run.write({"settings": settings, "resume": resume, "finished": False})
         table.write_parquet(run.path)
@@ -173,16 +173,16 @@ class Run:
 
     def check(self, settings: dict[str, Any], *, resume: bool) -> bool:
         """Whether the run has finished already; raises if the folder is not one that this run may write to."""
-        found, remedy = self.read(), f"Choose another path, or delete {self.path} and {self.path}.run"
-        if found is None and self._files.get_file_info(self._rows).type.name == "NotFound":
+        manifest, remedy = self.read(), f"Choose another path, or delete {self.path} and {self.path}.run"
+        if manifest is None and self._files.get_file_info(self._rows).type.name == "NotFound":
             return False
-        if found is None or not resume or not (found["finished"] or found["resume"]):
+        if manifest is None or not resume or not (manifest["finished"] or manifest["resume"]):
             raise FileExistsError(
                 "expected a new folder, or resume=True and the folder of a run that was started with resume=True, got "
                 f"{self.path}. {remedy}"
             )
-        check_settings(settings, found["settings"], self.path, remedy)
-        return bool(found["finished"])
+        check_settings(settings, manifest["settings"], self.path, remedy)
+        return bool(manifest["finished"])
 
     @contextmanager
     def checkpoints(self, dataset: Any, id: str) -> Iterator[None]:
