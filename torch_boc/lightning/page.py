@@ -16,23 +16,10 @@ from .loader_metrics import LoopMetrics
 KEYS = ("accuracy", "ece", "nll", "confidence", "gap", "forced_gap")
 BARS = 5  # of the histogram, in a decade
 SIZE: dict[str, Any] = {"width": 330, "height": 200}
-EXPONENT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 CONDITION = "with 95 % probability, if inputs resemble the validation set"
-PAGE = """<!DOCTYPE html>
-<html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>
-<title>{title}</title><style>{style}
-.cards {{ grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); }}
-.cards h2 {{ font-size: 1.1rem; margin: 0; }} .cards small {{ display: block; line-height: 1.4; }}
-.cards figure {{ margin: .7rem 0 0; }} .do p {{ max-width: none; }}
-</style></head><body><main><header><p class='headline'>{about}</p><h1>{title}</h1></header>
-<div class='tiles'>{tiles}</div><div class='cards'>{cards}</div><div class='do'>
-<p>Monitor <code>val/{prefix}/nll</code>, never the gap, which follows confidence. To deploy:
-<code>torch_boc.BoCClassifier(model, conformal_test=callback.conformal_test, acceptance=callback.acceptance)</code>.
-If the validation set chose the checkpoint, calibrate them with other held-out samples.</p></div></main></body></html>
-"""
+PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 # By training step: the epoch, and for each loader, of which the first is in-distribution, its values by key.
 History = dict[int, dict[str, Any]]
-Lines = dict[str, list[float]]
 
 
 def write_page(loop: LoopMetrics, history: History, trainer: Any, module: Any, prefix: str) -> None:
@@ -60,16 +47,16 @@ def write_page(loop: LoopMetrics, history: History, trainer: Any, module: Any, p
 
 def measure(loop: LoopMetrics) -> dict[str, dict[str, float]]:
     """What is drawn by epoch of each loader that has values, by its name; NaN for a value that it has not."""
-    found: dict[str, dict[str, float]] = {}
-    for place in loop.reliable:
-        loader, name = loop.loaders[place], loop.names[place]
+    measured: dict[str, dict[str, float]] = {}
+    for index in loop.reliable:
+        loader, name = loop.loaders[index], loop.names[index]
         unknown = LABELLED_KEYS if loader.ood or Counts(*loader.total.counts).bad_targets > 0 else ()
         values = {key: math.nan if key in unknown else x for key, x in summarize(loader.total).items() if key in KEYS}
         values |= {key: x for key, x in loader.detection.items() if key.endswith("_auroc") and 0 in loop.reliable}
-        values |= {key: x for key, x in loop.logged.items() if key == "accepted" and place == 0}
-        name = "validation" if name in ("dataloader_idx_0", "combined") else name
-        found[name] = {key: float(x) for key, x in values.items()}
-    return found
+        values |= {key: x for key, x in loop.logged.items() if key == "accepted" and index == 0}
+        shown = "validation" if name in ("dataloader_idx_0", "combined") else name
+        measured[shown] = {key: float(x) for key, x in values.items()}
+    return measured
 
 
 def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str) -> str:
@@ -81,58 +68,58 @@ def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str
     names = list(dict.fromkeys(name for row in rows for name in row["loaders"]))[:SETS] or [""]
     colours, three = dict(zip(names, COLOURS, strict=False)), "{:.3f}".format
 
-    def lines(key: str) -> Lines:
-        found = {name: [row["loaders"].get(name, {}).get(key, math.nan) for row in rows] for name in names}
-        return {name: line for name, line in found.items() if any(map(math.isfinite, line))}
+    def points(key: str) -> dict[str, list[tuple[float, float]]]:
+        lines = {name: [row["loaders"].get(name, {}).get(key, math.nan) for row in rows] for name in names}
+        return {name: list(zip(xs, y, strict=True)) for name, y in lines.items() if any(map(math.isfinite, y))}
 
-    def best(line: list[float], pick: Any, form: Any) -> tuple[float, str]:
-        x, y = pick(
-            (point for point in zip(xs, line, strict=True) if math.isfinite(point[1])), key=lambda point: point[1]
-        )
+    def best(key: str, pick: Any, form: Any) -> tuple[float, str]:
+        line = next(iter(points(key).values()))
+        x, y = pick((point for point in line if math.isfinite(point[1])), key=lambda point: point[1])
         return x, f"best: {form(y)} in {unit} {x:,}"
 
     def course(title: str, note: str, key: str, form: Any, pick: Any = None, dotted: str = "") -> str:
-        found, other = lines(key), lines(dotted)
-        if not found:
+        lines, others = points(key), points(dotted)
+        if not lines:
             return ""
-        values, side = [y for line in found.values() for y in line if math.isfinite(y)], 0.0 if len(xs) > 1 else 0.5
+        values, side = [y for line in lines.values() for _, y in line if y == y], 0.0 if len(xs) > 1 else 0.5
         room = max((max(values) - min(values)) / 12, 0.02)
         ends = (max(0, min(values) - room), min(1, max(values) + room)) if pick is max else (0, max(values) + room)
-        how = {**SIZE, "percent": "y" if form is percent else "", "xtick": "{:,.0f}".format}
-        chart = Chart(unit, None, (xs[0] - side, xs[-1] + side), ends, **how)
-        if pick is not None and len(xs) > 1 and (len(found) == 1 or names[0] in found):
-            x, words = best(next(iter(found.values())), pick, form)
+        options = {**SIZE, "percent": "y" if form is percent else "", "xtick": "{:,.0f}".format}
+        chart = Chart(unit, None, (xs[0] - side, xs[-1] + side), ends, **options)
+        if pick is not None and len(xs) > 1 and (len(lines) == 1 or names[0] in lines):
+            x, words = best(key, pick, form)
             chart.rule((x, x), ends)
             note += f" · {words}"
-        for name, line in found.items():
-            chart.line(xs, line, colours[name], name if len(found) > 1 else "")
-            chart.line(xs, other.get(name, []), colours[name], style='stroke-dasharray="2 4"')
-            points = [(x, y, f"{name}: {form(y)} in {unit} {x:,}") for x, y in zip(xs, line, strict=True) if y == y]
-            for point in points[:: len(points) // 100 + 1]:  # what the pointer finds
-                chart.dot(*point[:2], "transparent", point[2])
-            chart.dot(*points[-1][:2], colours[name], points[-1][2])
+        for name, line in lines.items():
+            chart.line(xs, [y for _, y in line], colours[name], name if len(lines) > 1 else "")
+            chart.line(xs, [y for _, y in others.get(name, [])], colours[name], style='stroke-dasharray="2 4"')
+            seen = [(x, y) for x, y in line if y == y]
+            for x, y in [*seen[:: len(seen) // 100 + 1], seen[-1]]:
+                colour = colours[name] if x == seen[-1][0] else "transparent"
+                chart.dot(x, y, colour, f"{name}: {form(y)} in {unit} {x:,}")
         return card(title, note, chart.svg(f"{title} by {unit}: {note}."))
 
     last = dict.fromkeys((*KEYS, "accepted"), math.nan) | rows[-1]["loaders"].get(names[0], {})
     accuracy, ece, accepted = (percent(last[key]) for key in ("accuracy", "ece", "accepted"))
     score, level = loop.config.separation.scores[0], short_percent(loop.config.max_error or 0)
-    said = [f"mean coherence gap {three(last['gap'])}"]
+    headline = [f"mean coherence gap {three(last['gap'])}"]
     tiles = [(three(last["gap"]), "mean coherence gap", f"{three(last['forced_gap'])} forced by confidence")]
     if math.isfinite(last["accuracy"]):
         side = "over" if last["confidence"] > last["accuracy"] else "under"
-        said = [f"{accuracy} accuracy", f"ECE {ece}"]
+        headline = [f"{accuracy} accuracy", f"ECE {ece}"]
         tiles = [
-            (accuracy, "accuracy", best(lines("accuracy")[names[0]], max, percent)[1]),
+            (accuracy, "accuracy", best("accuracy", max, percent)[1]),
             (ece, "ECE", f"{side}confident: mean confidence {percent(last['confidence'])}"),
-            (three(last["nll"]), "negative log-likelihood", best(lines("nll")[names[0]], min, three)[1]),
+            (three(last["nll"]), "negative log-likelihood", best("nll", min, three)[1]),
         ]
     if math.isfinite(last["accepted"]):
-        said.append(f"{accepted} could be automated")
+        headline.append(f"{accepted} could be automated")
         tiles[2:] = [(accepted, f"coverage at error ≤ {level}", CONDITION)]
-    if areas := sorted((line[-1], name) for name, line in lines(f"{score}_auroc").items() if line[-1] == line[-1]):
-        lowest = f", the lowest of {len(areas)}" if len(areas) > 1 else ""
-        tiles.append((f"{areas[0][0]:.2f}", f"OOD AUROC of {score}", f"against {areas[0][1]}{lowest}"))
-    totals = dict(zip(rows[-1]["loaders"], (loop.loaders[place].total for place in loop.reliable), strict=True))
+    areas = sorted((line[-1][1], name) for name, line in points(f"{score}_auroc").items() if line[-1][1] == line[-1][1])
+    if areas:
+        rank = f", the lowest of {len(areas)}" if len(areas) > 1 else ""
+        tiles.append((f"{areas[0][0]:.2f}", f"OOD AUROC of {score}", f"against {areas[0][1]}{rank}"))
+    totals = dict(zip(rows[-1]["loaders"], (loop.loaders[index].total for index in loop.reliable), strict=True))
     cards = [
         course("Accuracy", "higher is better", "accuracy", percent, max),
         course("Calibration error (ECE)", "lower is better", "ece", percent, min),
@@ -141,19 +128,21 @@ def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str
         course("Coherence gap", "dotted: forced by confidence", "gap", three, dotted="forced_gap"),
         course(f"OOD detection by {score}", f"AUROC, {names[0]} against OOD", f"{score}_auroc", "{:.2f}".format, max),
         reliability(totals[names[0]]) if names[0] in totals else "",
-        histogram(totals, colours),
+        histogram({name: total for name, total in totals.items() if name in colours}, colours),
     ]
-    title = spaced(f"Epoch {rows[-1]['epoch']}{of}: {', '.join(said)}")
+    calibrated = {"conformal_test": loop.test, "acceptance": loop.acceptance}
+    arguments = "".join(f", {name}=callback.{name}" for name, part in calibrated.items() if part is not None)
     shown = "".join(f"<p><b>{spaced(x)}</b>{spaced(what)}<small>{spaced(how)}</small></p>" for x, what, how in tiles)
-    found = {"title": title, "about": spaced(about), "prefix": escape(prefix), "tiles": shown, "cards": "".join(cards)}
-    return PAGE.format(style=PAGE_STYLE, **found)
+    title = spaced(f"Epoch {rows[-1]['epoch']}{of}: {', '.join(headline)}")
+    texts = {"title": title, "about": spaced(about), "prefix": escape(prefix), "arguments": arguments}
+    return PAGE.format(style=PAGE_STYLE, tiles=shown, cards="".join(cards), **texts)
 
 
 def reliability(total: Tally) -> str:
     """Accuracy by confidence in the last epoch."""
     counts, sums = BinCounts(*total.bin_counts.tolist()), BinSums(*total.bin_sums.tolist())
     bins = zip(sums.labelled_confidence, counts.correct, counts.labelled, strict=True)
-    points = [(score / n, right / n, n) for score, right, n in bins if n >= FEW_SAMPLES]
+    points = [(score / n, correct / n, n) for score, correct, n in bins if n >= FEW_SAMPLES]
     if not points:
         return ""
     ends = math.floor(10 * min(0.9, *map(min, points))) / 10, 1.0
@@ -168,22 +157,20 @@ def reliability(total: Tally) -> str:
 
 def histogram(totals: dict[str, Tally], colours: dict[str, str]) -> str:
     """The distribution of the gap in the last epoch."""
-    shares: Lines = {}
-    for name, total in ((name, totals[name]) for name in totals if name in colours):
-        bars = total.gap_histogram[1:].view(-1, BINS_PER_DECADE // BARS).sum(-1)
-        shares[name] = (bars / total.gap_histogram.sum()).tolist()
-    some = [place // BARS for line in shares.values() for place, share in enumerate(line) if share > 0]
-    if not some:
+    counts = {name: total.gap_histogram for name, total in totals.items()}
+    shares = {name: (x[1:].view(-1, BINS_PER_DECADE // BARS).sum(-1) / x.sum()).tolist() for name, x in counts.items()}
+    decades = [bar // BARS for line in shares.values() for bar, share in enumerate(line) if share > 0]
+    if not decades:
         return ""
-    first, end, highest = min(some), max(some) + 1, max(map(max, shares.values()))
-    how = {**SIZE, "percent": "y", "xtick": lambda x: "10" + f"{x:.0f}".translate(EXPONENT)}
-    chart = Chart("coherence gap Δ", None, (LOWEST_DECADE + first, LOWEST_DECADE + end), (0, 1.1 * highest), **how)
-    xs = [LOWEST_DECADE + (place + side) / BARS for place in range(first * BARS, end * BARS) for side in (0, 1)]
+    first, end, highest = min(decades), max(decades) + 1, max(map(max, shares.values()))
+    ends = (LOWEST_DECADE + first, LOWEST_DECADE + end), (0, 1.1 * highest)
+    chart = Chart("coherence gap Δ", None, *ends, percent="y", xtick="1e{:.0f}".format, **SIZE)
+    xs = [LOWEST_DECADE + (bar + side) / BARS for bar in range(first * BARS, end * BARS) for side in (0, 1)]
     for name, line in shares.items():
         ys = [share for share in line[first * BARS : end * BARS] for _ in range(2)]
         chart.line(xs, ys, colours[name], name if len(shares) > 1 else "")
     note = "share of samples, last epoch, logarithmic axis"
-    return card("Distribution of the gap", note, chart.svg(f"Histogram of the coherence gap: {note}."))
+    return card("Distribution of the gap", note, chart.svg(f"Histogram of the gap: {note}."))
 
 
 def card(title: str, note: str, drawn: str) -> str:
