@@ -1,4 +1,4 @@
-"""What the examples have in common: arguments, CIFAR-10 beside SVHN or stand-ins for both, and a report."""
+"""What the examples have in common: arguments, CIFAR-10 and SVHN or stand-ins for both, and a report."""
 
 import argparse
 import math
@@ -99,7 +99,7 @@ class Images(Dataset):
         return len(self.labels)
 
     def __getitems__(self, places: list[int]) -> tuple[Tensor, Tensor]:
-        """A whole batch, as DataLoader asks for it where a data set can give one."""
+        """A whole batch, as DataLoader asks for it where a dataset can give one."""
         images = self.pixels[places]
         images = with_a_hole(shifted_and_flipped(images)) if self.varied else images
         mean, std = (255 * torch.tensor(x).view(3, 1, 1) for x in (MEAN, STD))
@@ -128,7 +128,7 @@ def with_a_hole(images: Tensor, size: int = 8) -> Tensor:
 
 
 def whole(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The batch as the data set made it."""
+    """The batch as the dataset made it."""
     return batch
 
 

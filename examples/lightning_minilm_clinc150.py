@@ -4,7 +4,7 @@
     python examples/lightning_minilm_clinc150.py --data-dir data     # fine-tunes all of it: 20 minutes or so on a CPU
     python examples/lightning_minilm_clinc150.py --data-dir data --frozen    # only a linear head: a few minutes
     python examples/lightning_minilm_clinc150.py --data-dir data --news      # AG News against DBPedia instead
-    python examples/lightning_minilm_clinc150.py --data-dir data --resume    # goes on after the last whole epoch
+    python examples/lightning_minilm_clinc150.py --data-dir data --resume    # resumes after the last whole epoch
 
 The data are the file data_full.json of CLINC150, from the folder data of its authors' repository, clinc/oos-eval on
 GitHub; with --news they are those of lightning_roberta_agnews.py. MiniLM-L6 comes from the Hugging Face hub, or from a
@@ -155,7 +155,7 @@ def shape_of(encoder: BertModel) -> dict[str, int]:
 
 @torch.no_grad()
 def embedded(model: SentenceClassifier, data: Encoded, batch: int = 250) -> list[dict[str, Any]]:
-    """The samples with their embeddings in the place of tokens."""
+    """The samples with their embeddings instead of tokens."""
     model.eval()
     loader = DataLoader(data, batch, collate_fn=data.collate)
     found = torch.cat([model.embed(x["input_ids"], x["attention_mask"]) for x in loader])

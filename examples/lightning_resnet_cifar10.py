@@ -2,7 +2,7 @@
 
     python examples/lightning_resnet_cifar10.py --smoke           # a minute on a CPU, synthetic images
     python examples/lightning_resnet_cifar10.py --data-dir data   # the real thing: half an hour or so on a CPU
-    python examples/lightning_resnet_cifar10.py --data-dir data --resume    # goes on after the last whole epoch
+    python examples/lightning_resnet_cifar10.py --data-dir data --resume    # resumes after the last whole epoch
 
 The one line for torch_boc is the `BoCCallback`; the module knows nothing of it.
 """

@@ -2,7 +2,7 @@
 
     python examples/lightning_roberta_agnews.py --smoke           # a minute on a CPU, made-up headlines
     python examples/lightning_roberta_agnews.py --data-dir data   # train.csv, test.csv, dbpedia.csv: class, title, text
-    python examples/lightning_roberta_agnews.py --data-dir data --resume    # goes on after the last whole epoch
+    python examples/lightning_roberta_agnews.py --data-dir data --resume    # resumes after the last whole epoch
 
 The byte-level BPE tokenizer is trained on the training texts. 5,000 of them are held out for validation.
 """

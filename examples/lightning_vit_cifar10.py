@@ -2,7 +2,7 @@
 
     python examples/lightning_vit_cifar10.py --smoke           # a minute on a CPU, synthetic images
     python examples/lightning_vit_cifar10.py --data-dir data   # the real thing: an hour or so on a CPU
-    python examples/lightning_vit_cifar10.py --data-dir data --resume    # goes on after the last whole epoch
+    python examples/lightning_vit_cifar10.py --data-dir data --resume    # resumes after the last whole epoch
 
 The module knows nothing of torch_boc: the callback sees the logits that the loss gets.
 """
@@ -18,7 +18,7 @@ from torch_boc.lightning import BoCCallback
 
 
 class Stem(nn.Sequential):
-    """Convolutions in the place of the one that cuts patches."""
+    """Convolutions instead of the one that cuts patches."""
 
     @property
     def weight(self) -> Tensor:
@@ -27,7 +27,7 @@ class Stem(nn.Sequential):
 
 
 def compact_vit(size: int, width: int, depth: int) -> ViTForImageClassification:
-    """A ViT over patches of 4 × 4 pixels that three convolutions see first: a head start that small data sets need."""
+    """A ViT over patches of 4 × 4 pixels that three convolutions see first: a head start that small datasets need."""
     shape = {"hidden_size": width, "num_hidden_layers": depth, "intermediate_size": 2 * width}
     config = ViTConfig(image_size=size, patch_size=4, num_attention_heads=width // 32, num_labels=10, **shape)
     model = ViTForImageClassification(config)

@@ -1,9 +1,9 @@
-"""The probe as a validation metric in a plain PyTorch loop, on CIFAR-10 with SVHN as the unfamiliar data.
+"""The probe as a validation metric in a plain PyTorch loop, on CIFAR-10 with SVHN as OOD data.
 
     python examples/metric_in_plain_loop.py --epochs 10
     python examples/metric_in_plain_loop.py --smoke        # noise for images, offline
 
-It prints a line for each epoch; `free_gap` is the part of the gap that confidence does not already decide.
+It prints one line per epoch; `free_gap` is the part of the gap that confidence does not force.
 """
 
 import argparse
@@ -36,15 +36,15 @@ def smoke_data() -> list[Dataset]:
 
 
 @torch.inference_mode()
-def validate(model: nn.Module, familiar: DataLoader, unfamiliar: DataLoader, device: str) -> dict[str, torch.Tensor]:
+def validate(model: nn.Module, in_distribution: DataLoader, ood: DataLoader, device: str) -> dict[str, torch.Tensor]:
     """Update the metrics with each batch, and compute them at the end. A GPU waits at the end only."""
     model.eval()
     metric, separation = BoCMetric().to(device), BoCSeparation(("msp", "dominance")).to(device)
-    for images, labels in familiar:
+    for images, labels in in_distribution:
         logits = model(images.to(device))
         metric.update(logits, labels.to(device))
         separation.update(logits, ood=False)
-    for images, _ in unfamiliar:
+    for images, _ in ood:
         separation.update(model(images.to(device)), ood=True)
     return {**metric.compute(), **separation.compute()}
 
@@ -52,14 +52,14 @@ def validate(model: nn.Module, familiar: DataLoader, unfamiliar: DataLoader, dev
 def main() -> None:
     """Train, and validate after each epoch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="data", help="where the data sets are, or go")
+    parser.add_argument("--data", default="data", help="where the datasets are, or go")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     try:
         train, *others = smoke_data() if args.smoke else real_data(args.data)
     except (OSError, RuntimeError) as error:
-        raise SystemExit(f"could not get the data sets: {error}\nOffline? Try --smoke.") from error
+        raise SystemExit(f"could not get the datasets: {error}\nOffline? Try --smoke.") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = resnet18(num_classes=10).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -1,4 +1,4 @@
-"""Where the logits are in what a model returns, and where the targets are in a batch: one rule for every loop.
+"""The logits in what a model returns, and the targets in a batch: one rule for every loop.
 
 Nothing is guessed. What fits no rule, or fits more than one, is an error that lists what was found.
 """
@@ -17,9 +17,9 @@ OTHER_HEADS = ("multi_label_classification", "regression")
 
 
 def check_head(model: Any, *, binary: bool = False) -> None:
-    """Raise if the configuration of a model of transformers says that its outputs are not the logits of one softmax.
+    """Raise if the configuration of a model of transformers rules out that its outputs are the logits of one softmax.
 
-    A head with one label is for regression unless `problem_type` says otherwise.
+    A head with one label is for regression unless `problem_type` is another.
 
     With `binary`, a head with one label, whose single logit is that of a binary classifier, is accepted.
     """
@@ -138,8 +138,8 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
             return batch[0], batch[1]
         raise ValueError(
             f"expected a batch x, (x, target) or a mapping, got a {type(batch).__name__} of {len(batch)}; "
-            "with several inputs let the loader yield ((x1, x2), target) or a mapping; if the last says which sample a "
-            "row is, give the predictor id='name'"
+            "with several inputs let the loader yield ((x1, x2), target) or a mapping; if the last are sample IDs, "
+            "give the predictor id='name'"
         )
     return batch, None
 

@@ -1,4 +1,4 @@
-"""Whether the positions of a model predict their own label or the next one, as the class of transformers says."""
+"""Whether the positions of a model predict their own label or the next one, by the class of transformers."""
 
 from typing import Any
 

@@ -29,38 +29,37 @@ class BoCCallback(Callback):
     The module stays unchanged: logits and targets are those that the step's `cross_entropy`, `nll_loss` or
     `binary_cross_entropy_with_logits` gets (`torch_boc.data.capture_losses`). If the step returns logits, or if you
     name a submodule, these are used, with the target, class axis and `ignore_index` of their loss. A step without such
-    a loss is served by the one module called in it whose output fits the target. The log says once in a run where the
-    logits are from.
+    a loss is served by the one module called in it whose output fits the target. The log states the source once in a
+    run.
 
     The model does not run again, no logits are kept, and the host does not wait for the device in a batch. The values
     are those of all processes together. The values of further loaders are logged under the name of the loader
     (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
 
     EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC such as `val/boc/svhn/msp_auroc` with
-    mode="max". Use `val/boc/ece` only together with the accuracy, because a network that knows nothing can
-    be well calibrated. Do not monitor the gap or one of its parts: it follows confidence. In early epochs, while
-    confidences are below 1 / (1 + √(C - 1)), a rising gap means rising confidence; after that a falling gap does, and a
-    network that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
+    mode="max". Use `val/boc/ece` only together with the accuracy, because a network that has learnt nothing can be well
+    calibrated. Do not monitor the gap or one of its parts: it follows confidence. While confidences are below
+    1 / (1 + √(C - 1)), as in early epochs, a rising gap means rising confidence; above, a falling gap does. A network
+    that overfits becomes more and more confident, and its gap still falls while its likelihood gets worse.
 
-    If a loader gives no logits at all, the sanity check, or the first validation without one, raises an error that says
-    what was seen and what to write. Later the callback never interrupts training: a batch that cannot be read is
-    skipped, with one warning in a run for each kind of problem, and counted in `val/boc/skipped_batches`. A target that
-    does not fit costs only the values that need one. Values that cannot be relied on are NaN.
+    If a loader gives no logits at all, the sanity check, or the first validation without one, raises an error with what
+    was seen and the remedy. Later the callback never interrupts training: a batch that cannot be read is skipped, with
+    one warning in a run for each kind of problem, and counted in `val/boc/skipped_batches`. A target that does not fit
+    costs only the values that need one. Values that cannot be relied on are NaN.
 
     With `conformal_test`, a conformal test is calibrated on the first validation loader in each epoch, which must hold
-    in-distribution samples that the network was not trained on. `val/boc/svhn/flagged` is the share of another loader
-    that the test flags at level `alpha`: the power. `val/boc/flagged` is the level that the test keeps: the share of
-    the odd samples of the first loader that a test flags which is calibrated with its even samples. It should be about
-    `alpha`. Scores are counted in 768 KiB for each loader and group (twice that for the first loader), in the same
-    pass over the logits. After the epoch, `callback.conformal_test` is a `ConformalTest` that is calibrated with all
-    samples of the first loader, for `BoCPredictor` or `BoCClassifier`, and `test/boc/flagged` is the share of a test
-    loader that it flags. Checkpoints keep the test of the last validation before them:
-    `torch.load(path)["callbacks"][callback.state_key]["conformal_test"]` is its state dict.
+    in-distribution samples that the network was not trained on. `val/boc/flagged` is the measured FPR: that of a test
+    calibrated with the even samples of the first loader, on its odd samples. It should be about `alpha`.
+    `val/boc/svhn/flagged` is the detection rate on another loader, of a test calibrated with all samples of the first.
+    After the epoch this test is `callback.conformal_test`, for `BoCPredictor` or `BoCClassifier`, and
+    `test/boc/flagged` is the share of a test loader that it flags. Scores are counted in 768 KiB for each loader and
+    group (twice that for the first loader), in the same pass over the logits. Checkpoints keep the test of the last
+    validation before them: `torch.load(path)["callbacks"][callback.state_key]["conformal_test"]` is its state dict.
 
-    With `max_error`, an error rate such as 0.01, `val/boc/accepted` is the share of predictions that could go out
-    unseen with at most this error: the threshold is from the even samples of the first loader, and the share is that of
-    its odd ones. It needs targets. After the epoch, `callback.acceptance` is an `Acceptance` that is calibrated with
-    all samples of the first loader. If these choose the checkpoint, its promise is a little too good.
+    With `max_error`, such as 0.01, `val/boc/accepted` is the coverage of selective prediction with at most this error:
+    the threshold is from the even samples of the first loader, and the coverage that of its odd samples. It needs
+    targets. After the epoch, `callback.acceptance` is an `Acceptance` that is calibrated with all samples of the first
+    loader. Its guarantee does not hold if these samples choose the checkpoint.
 
     With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
     `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes
@@ -73,15 +72,15 @@ class BoCCallback(Callback):
             targets may be None.
         target: None to find it. A key or an index of the batch, or a function of (outputs, batch, pl_module).
         dim: the class axis of logits that are not those of a loss; 1 as in cross_entropy, -1 for the tokens of a
-            transformer. By default the second of (N, C); with more axes, the shape of the target says where it is.
+            transformer. By default the second of (N, C); with more axes, that which the shape of the target implies.
         num_classes: the number of classes, if others are to be refused, such as embeddings.
-        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z), as
-            `binary_cross_entropy_with_logits` says by itself. The gap of two classes is always 0; confidence, `nll` and
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z);
+            `binary_cross_entropy_with_logits` implies it. The gap of two classes is always 0; confidence, `nll` and
             AUROC are not.
         keys: what to log, among the keys of `BoCMetric`. By default the keys below, the first three where there are
             targets.
         prefix: what follows `val/`, `test/` and `train/` in the names. Each callback of a Trainer needs one of its own.
-        prog_bar: which of the keys the progress bar shows, too.
+        prog_bar: which of the keys the progress bar shows.
         ood: the out-of-distribution loaders, which are compared with loader 0: their names by
             index, as {1: "svhn"}, or by key if the loaders come as a dict, as {"svhn_test": "svhn"}. Each adds its keys
             that need no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in
@@ -92,13 +91,14 @@ class BoCCallback(Callback):
             beyond, the scores are counted in bins. A power of two gives that many bins from the first sample on, in
             memory of fixed size, as for `BoCSeparation`. The largest possible error of the bins is logged if it exceeds
             0.001, as in `val/boc/svhn/msp_auroc_error`.
-        every_n_train_steps: also log every n-th training batch, as `train/boc/gap`.
-        plot_every_n_epochs: also draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
+        every_n_train_steps: log every n-th training batch, too, as `train/boc/gap`. If an optimizer calls
+            the step several times, as LBFGS does, the last call counts.
+        plot_every_n_epochs: draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
             MLflow loggers, or without any of these to PNG files in the log folder.
         page: write `boc.html` into the log folder after each validation of a fit: the training so far as one
             self-contained page, named after `prefix`. W&B and MLflow loggers get it as an artifact. Checkpoints keep
             its history, so a resumed run continues it.
-        on_error: "warn" to go on after a problem, as above; "raise" to stop with the error.
+        on_error: "warn" to skip what fails, as above; "raise" to stop with the error.
         ignore_index: samples with this target do not count; None counts all. "loss" takes that of the loss, or -100.
         conformal_test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your
             own, whose held-out samples are not used.

@@ -1,4 +1,4 @@
-"""What a step of somebody else's module computes: the losses, and the outputs of the modules that it calls."""
+"""A step of a strategy, observed from outside: its losses, and the outputs of the modules that it calls."""
 
 import warnings
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch import nn
 from torch.jit import ScriptModule
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-# What torch says of a compiled module while `ModuleCalls` listens; nothing fires twice here.
+# The warning of torch about a compiled module while `ModuleCalls` is active; no hook fires twice here.
 GLOBAL_HOOKS = "Using `torch.compile.module.` when there are global hooks"
 
 
@@ -54,8 +54,8 @@ class ModuleCalls(ExitStack):
 
     Args:
         wrapped: whether the step runs inside of a call of a wrapper, such as that of DDP, which is none of its calls.
-        compiled: whether it may call a module of `torch.compile`, which warns of the hook. To hide a warning makes
-            Python say others again, so it is done for these only.
+        compiled: whether it may call a module of `torch.compile`, which warns of the hook. Hiding a warning makes
+            Python repeat others, so it is done only for these.
     """
 
     def __init__(self, *, wrapped: bool, compiled: bool) -> None:

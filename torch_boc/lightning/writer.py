@@ -1,4 +1,4 @@
-"""Predictions with their coherence, written while `trainer.predict` runs."""
+"""Predictions with the numbers of the probe, written while `trainer.predict` runs."""
 
 import os
 from collections.abc import Sequence
@@ -24,14 +24,12 @@ from .logit_source import LogitFunction, LogitSource
 class BoCPredictionWriter(BasePredictionWriter):
     """Writes a Parquet file for each process (and each loader, if there are several) during `trainer.predict`.
 
-    `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
-    data set (not for data sets without indices), its `id` if you name one, its `target` if the batch has one, and the
-    columns of `torch_boc.functional.sample_columns`, and with a `conformal_test` `p_in_distribution` and `review`.
-    Samples that a `DistributedSampler` of yours repeats as padding are left out. The files appear when all predictions
-    are made; after an error there are none. If the files cannot be written in the folder, the error comes before the
-    first prediction, and also if there are files of an earlier run: each run needs a writer with a folder of its own.
-    Probabilities are refused. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
-    prediction that cannot be read is always an error: a file without it would be wrong.
+    `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has one row per sample: its `index` in the
+    dataset (if that has indices), its `id` if you name one, its `target` if the batch has one, and the columns of `torch_boc.functional.sample_columns`, and with a `conformal_test` `p_in_distribution` and `review`.
+    Samples that a `DistributedSampler` repeats as padding are left out. The files appear when all predictions are made;
+    after an error there are none. A folder that cannot be written, or that has files of an earlier run, is an error
+    before the first prediction. Probabilities are refused. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
+    prediction that cannot be read is an error.
 
     Args:
         output_dir: the folder; it is made if it does not exist.
@@ -42,7 +40,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         columns: which columns to write, in this order, after `index`, the id and `target`; by default all.
         conformal_test: a calibrated `ConformalTest`, as for `BoCPredictor`; it is copied.
         alpha: the level of `review`.
-        id: the name of a column that says which sample a row is, as for `BoCPredictor`: a key of a batch that is a
+        id: the name of a column of sample IDs, as for `BoCPredictor`: a key of a batch that is a
             mapping, or the third of (x, target, id). Your `predict_step` gets the whole batch.
 
     >>> import tempfile
@@ -108,7 +106,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         logits, target = found.rows, found.target
         rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
-            raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
+            raise ValueError(f"expected logits of shape (N, C) to write one row per sample, got {(*logits.shape,)}")
         self._first.check(logits)
         self._first.raise_if_found()  # the rows are read from the device below, anyway
         batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)

@@ -1,4 +1,4 @@
-"""What all metrics share: they check the input, keep the precision of their states, and report bad rows."""
+"""What all metrics share: checks of the input, the precision of the states, and reports of invalid rows."""
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +20,8 @@ class ProbeMetric(Metric):
     """A metric over logits of shape (N, C), or with more axes.
 
     Args:
-        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
-            shape of the target says where it is.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, that
+            which the shape of the target implies.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z). Its
             targets are 0 and 1 of any dtype.
         num_classes: the number of classes, checked against the logits. By default that of the first batch.
@@ -53,7 +53,7 @@ class ProbeMetric(Metric):
         self._first = ProbabilityCheck(binary=binary)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A `MetricCollection` sets the states of all its metrics at every update, which a Module takes long for."""
+        """Set states without the slow path of Module: a `MetricCollection` sets all of them at every update."""
         if name.startswith("boc_"):
             self.__dict__[name] = value
         else:
@@ -132,7 +132,7 @@ class ProbeMetric(Metric):
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
         """Remember the number of classes, or raise if an earlier batch or the argument had another number."""
         if self.num_classes is not None and classes != self.num_classes:
-            got = f" (shape {tuple(shape)}); `dim` says where the classes are" if shape else ""
+            got = f" (shape {tuple(shape)}); `dim` is the class axis" if shape else ""
             raise ValueError(f"expected logits with {self.num_classes} classes, got {classes}{got}")
         self.num_classes = classes
 

@@ -51,8 +51,8 @@ class BoCMetric(ProbeMetric):
         bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
-        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
-            shape of the target says where it is.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, that
+            which the shape of the target implies.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z). Its
             targets are 0 and 1 of any dtype. The gap of two classes is 0; confidence, `nll` and accuracy are not.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
@@ -208,12 +208,12 @@ class CoherenceGap(ProbeMetric):
     Args:
         num_classes: the number of classes, checked against the logits. By default that of the first batch.
             `average=None` needs it.
-        part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
+        part: "total", "forced" (the part that confidence decides) or "free" (the part that the geometry adds).
         average: "micro" for one mean. None or "none" for one mean per predicted class, with NaN if a class is never
             predicted.
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
-        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
-            shape of the target says where it is.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, that
+            which the shape of the target implies.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z);
             their gap is always 0.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".

@@ -57,8 +57,8 @@ class BoCSeparation(ProbeMetric):
         prefix: the start of every key.
         trials: the number of coin flips, for the scores that are p-values.
         num_classes: the number of classes, checked against the logits. By default that of the first batch.
-        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
-            shape of `ood` says where it is.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, that
+            which the shape of `ood` implies.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
@@ -115,7 +115,7 @@ class BoCSeparation(ProbeMetric):
     def extract(self, preds: Tensor, ood: Tensor | bool = False) -> SampleStats:
         """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
-        The shape of `ood` says where the class axis is.
+        The shape of `ood` implies the class axis.
         """
         logits, _ = self._normalize_input(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
         return sample_stats(detached(logits), trials=self.trials, extras=required_extras(self.scores))
@@ -123,7 +123,7 @@ class BoCSeparation(ProbeMetric):
     def update(self, preds: Tensor | SampleStats, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C), or with more axes, and which samples are out-of-distribution.
 
-        In place of the logits, `preds` can be their statistics. Samples that are not `counted` there do not count here.
+        Instead of logits, `preds` can be their statistics. Samples that are not `counted` there do not count here.
         """
         if isinstance(preds, SampleStats):
             self._agree_on_classes(preds.num_classes)
@@ -150,7 +150,7 @@ class BoCSeparation(ProbeMetric):
 
     @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch, and return the result of this batch alone."""
+        """Add a batch, and return the result of only this batch."""
         result = super().forward(*args, **kwargs)
         self._bin_what_is_too_much()  # the `update` inside of `forward` had only the rows of this batch
         return result
@@ -270,7 +270,7 @@ class BoCSeparation(ProbeMetric):
         return empty_tally(device=self.device).sums.new_zeros(0, len(self.scores) + 1)
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """Give a process without rows or histograms empty ones of the right shape and dtype, so that all can sync."""
+        """Give a process without rows or histograms empty ones of the right shape and dtype, for the sync."""
         if self.thresholds is None and not getattr(self, self._rows):
             setattr(self, self._rows, [self._no_rows()])
         if self.thresholds is None and not getattr(self, self._bins):

@@ -1,4 +1,4 @@
-"""Watch the losses or the logits of a loop that you did not write."""
+"""The losses or the logits of a loop that you did not write, added to a metric or a drift monitor."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -52,11 +52,11 @@ class watch:  # noqa: N801, it is used as a function
         module: a module that returns logits in any form that `torch_boc.data.find_logits` knows; None for the losses.
         metric: by default a new `BoCMetric`, or none if there is a monitor; the same metric may watch several modules.
         logits: the name of the submodule that returns the logits, or a function that takes them from the output of the
-            module. This, `dim` and `binary` need a module; a loss says where its classes are.
+            module. This, `dim` and `binary` need a module; a loss implies them.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         monitor: a `DriftMonitor` with a test, which gets the samples in the order of the calls. The pixels or tokens of
-            one sample depend on each other, so that its alarm is valid only for logits with one row for each sample.
+            one sample depend on each other: its alarm is valid only for logits with one row per sample.
         on_alarm: called once, with the monitor, after the call of the module in which the alarm was raised. For this
             the host reads the alarm after every call. Without it, no value is read back.
 

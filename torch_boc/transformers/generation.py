@@ -15,7 +15,7 @@ from ..language.trace import Trace
 
 # The numbers of a token that are kept, before its rivals; the confidence follows from the odds. They are in float32,
 # even token and rank, which are exact in it for vocabularies of up to 2^24 tokens. The last ones are about all classes,
-# so that a mask of -inf makes them meaningless.
+# and a mask of -inf makes them meaningless.
 OF_ALL_CLASSES = ("lost_coins", "gap", "concentration")
 KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy", *OF_ALL_CLASSES)
 
@@ -39,7 +39,7 @@ class BoCGeneration:
 
     Greedy decoding and sampling are recorded. Beam search and assisted (speculative) decoding are refused.
 
-    Padding after the end of a sequence is cut off. `finish` of a record says why the sequence ended:
+    Padding after the end of a sequence is cut off. `finish` of a record is why the sequence ended:
 
     - "eos": it has an end-of-sequence token;
     - "length": it reached the end of the call, as by `max_new_tokens`;
@@ -129,7 +129,7 @@ class Recording:
     As a logits processor it sees the scores, and as a stopping criterion the tokens that were chosen.
 
     Args:
-        criteria: those of the call, which this object asks, so that it knows which sequences they end.
+        criteria: those of the call, which decide here which sequences end.
         rivals: how many of the likeliest tokens are kept.
     """
 

@@ -31,7 +31,7 @@ class TextNumbers(dict[str, dict[str, float]]):
     """
 
     def to_frame(self) -> Any:
-        """A pandas table with a row for each text."""
+        """A pandas table with one row per text."""
         pandas = require("pandas", purpose="tables need")
         return pandas.DataFrame(list(self.values()), index=pandas.Index(list(self), name="text"))
 
@@ -45,7 +45,7 @@ def evaluate_text(
     stride: int | None = None,
     bos: bool | None = None,
 ) -> TextNumbers:
-    """How well a causal language model predicts given texts, token by token, and what its confidence is worth.
+    """How well a causal language model predicts given texts, token by token, and how well its confidence is calibrated.
 
     Everything is added up on the model's device while the texts go through the model once, in slices of at most about
     2^24 logits. So memory grows neither with the length nor with the number of the texts nor, beyond a slice, with the
@@ -54,9 +54,9 @@ def evaluate_text(
     Args:
         model: a causal language model of transformers.
         tokenizer: its tokenizer.
-        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. Among
+        texts: a text, a list of texts, or a mapping from names to either, which gives one row per name. Among
             several, no text has the name "all", which is that of the row of all together. A text may also be an
-            iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a piece; the
+            iterable of its pieces. Pieces are tokenised one by one, and no token crosses the end of a piece; the
             model reads on across it.
         context: the most tokens that the model reads together; by default what its config states, but at most 4,096.
             A longer context takes more memory.

@@ -51,7 +51,7 @@ def score_tokens(
         attention_mask: (B, T), 0 for tokens that are padding, at either side. They are not part of the records.
         rivals: how many of the likeliest tokens to keep at each place.
         context: the most tokens that the model reads together; by default what its config states, or 1024.
-        stride: how far a window is from the one before; by default half of the context, so that each token is predicted
+        stride: how far a window is from the one before; by default half of the context: each token is predicted
             from at least half a context if the text has so many tokens before it. A smaller stride takes more time.
 
     Returns:

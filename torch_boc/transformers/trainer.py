@@ -22,7 +22,7 @@ from ..functional.summary import CLASSWISE, DEFAULT_KEYS, LABELLED_KEYS, RISK_KE
 from ..metrics import BoCMetric
 
 _log = logging.getLogger(__name__)
-# Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
+# Trainer pads with this value. Odds are never negative, and it also marks samples that are ignored.
 PADDING = -100
 # How many samples are counted at once. The tokens of a whole evaluation may be too many.
 BLOCK_SAMPLES = 2**20
@@ -55,7 +55,7 @@ class BoCTrainerMetrics:
             it must take `compute_result`, as without the probe. After an interrupted evaluation the probe forgets the
             earlier batches; your function must do so itself.
         preprocess_logits_for_metrics: your own function, as for Trainer. What it returns is gathered and given to
-            `compute_metrics` in place of the logits.
+            `compute_metrics` instead of the logits.
         keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
             kept if there is a `compute_metrics`, there are at most 1,024 classes and there is no
             `preprocess_logits_for_metrics`.
@@ -97,7 +97,7 @@ class BoCTrainerMetrics:
     ) -> None:
         self.keys = check_keys(DEFAULT_KEYS if keys is None else keys)
         more: Any = {"keys": (*summarize(empty_tally(), p_values=False), *self.keys), "dim": -1, "validate_args": False}
-        # Every process has the columns of all, so that nothing is synced.
+        # Every process has the columns of all, and nothing is synced.
         self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False, **more)
         self._extras = () if {*RISK_KEYS}.isdisjoint(self.keys) else ("log_odds",)
         if preprocess_logits_for_metrics is not None:
