@@ -25,11 +25,12 @@ class BoCPredictionWriter(BasePredictionWriter):
     """Writes a Parquet file for each process (and each loader, if there are several) during `trainer.predict`.
 
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has one row per sample: its `index` in the
-    dataset (if that has indices), its `id` if you name one, its `target` if the batch has one, and the columns of `torch_boc.functional.sample_columns`, and with a `conformal_test` `p_in_distribution` and `review`.
-    Samples that a `DistributedSampler` repeats as padding are left out. The files appear when all predictions are made;
-    after an error there are none. A folder that cannot be written, or that has files of an earlier run, is an error
-    before the first prediction. Probabilities are refused. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
-    prediction that cannot be read is an error.
+    dataset (if that has indices), its `id` if you name one, its `target` if the batch has one, the columns of
+    `torch_boc.functional.sample_columns`, and with a `conformal_test` `p_in_distribution` and `review`. Samples that a
+    `DistributedSampler` repeats as padding are left out. The files appear when all predictions are made; after an error
+    there are none. A folder that cannot be written, or that has files of an earlier run, is an error before the first
+    prediction. Probabilities are refused, and a prediction that cannot be read is an error.
+    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory.
 
     Args:
         output_dir: the folder; it is made if it does not exist.
