@@ -5,7 +5,7 @@ import textwrap
 import pandas as pd
 
 from benchmarks.harness import markdown_table
-from torch_boc.report.words import number, symbol
+from torch_boc.report.format import number, symbol
 
 HEAD = (
     "Written by `python -m benchmarks.scores` from the logits in `torch_boc/zoo`; `scores.csv` has every number. "

@@ -1,6 +1,5 @@
 """What `benchmarks.coverage` counts: intervals of errors and areas, and sentences."""
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -28,8 +27,9 @@ from torch_boc.evaluation.calibration import CalibratedSamples, calibration_rows
 from torch_boc.evaluation.comparison import area_difference, model_error_difference
 from torch_boc.evaluation.detection import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.significance import conclude
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.results import frame
+from torch_boc.report.results import Results, frame
 from torch_boc.report.story import make_narrative
 
 REPLICATES = 400
@@ -185,10 +185,10 @@ def null_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of ten OOD sets that are drawn as the test set is: nothing of it is true."""
     numbers = random_numbers(0, "null", str(n))
     results = evaluate(made_logits(50, numbers, evenness=1.0), replicates=2).results
-    texts = [
-        " ".join(make_narrative(dataclasses.replace(results, **null_tables(n, numbers, results.gaps))).verdict)
-        for _ in range(repetitions)
-    ]
+    texts = []
+    for _ in range(repetitions):
+        tables = {**results.tables, **null_tables(n, numbers, results.gaps)}
+        texts.append(" ".join(make_narrative(Results({**results.settings, **conclude(tables)}, tables)).verdict))
     phrases = ("adds to confidence", "ranks worse than confidence", "ranks backwards here", "does not rank backwards")
     return [_share("ten null sets", phrase, texts) for phrase in phrases]
 

@@ -20,8 +20,9 @@ from .functional.registry import scores
 from .functional.score_bins import EVERY_EXPONENT, bin_edges, num_bins
 from .functional.separation import survival
 
+# The palette of all figures and pages, for colour-blind readers.
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
-CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
+CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#8C6BB1", GREY)
 KINDS = ("gap", "coherence", "reliability")
 FEW_SAMPLES = 10  # with fewer samples in a bin, the standard error of its accuracy can be 0.16 and more
 
@@ -30,7 +31,7 @@ NOTEBOOK_STYLE = f"<style>\n{Path(__file__).with_name('notebook.css').read_text(
 
 
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
-    """The figure and the axes to draw in: the given axes, or the axes of a new figure."""
+    """A figure and its axes: the given axes, or those of a new figure."""
     if ax is not None:
         axes = list(getattr(ax, "flat", ax if isinstance(ax, Sequence) else [ax]))
         if len(axes) != count:
@@ -55,15 +56,15 @@ def image(figure: Any, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def notebook(body: str, draw: Callable[[], tuple[Any, str] | None]) -> str:
-    """HTML that a notebook shows: `body`, and below it a figure, if matplotlib is there to draw it.
+def notebook(body: str, draw: Callable[[], tuple[Any, str] | None] | None = None) -> str:
+    """HTML for a notebook: `body`, and below it a figure, if matplotlib is installed.
 
     Args:
         body: HTML.
-        draw: returns the figure, and what it shows in words; or None if there is nothing to draw.
+        draw: returns a figure and its description; or None if there is nothing to draw.
     """
     with suppress(ImportError):
-        if (drawn := draw()) is not None:
+        if draw is not None and (drawn := draw()) is not None:
             source, width = b64encode(image(drawn[0], "png")).decode(), 86 * drawn[0].get_size_inches()[0]
             alt = escape(drawn[1])
             body += f"\n<figure><img src='data:image/png;base64,{source}' alt='{alt}' width='{width:.0f}'></figure>"

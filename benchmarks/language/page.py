@@ -10,7 +10,7 @@ from benchmarks.language.analysis import CONTRASTS, FAMILIAR, SCORES
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.sentences import answers
 from benchmarks.language.texts import SETS
-from torch_boc.report.words import number
+from torch_boc.report.format import number
 
 MAIN = "SmolLM2-135M"
 HEAD = (

@@ -7,7 +7,7 @@ import pandas as pd
 from benchmarks.language.analysis import CONTRASTS, FAMILIAR
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.texts import SETS
-from torch_boc.report.words import join_words, number
+from torch_boc.report.format import join_words, number
 
 OTHERS = [other for _, other in CONTRASTS]
 

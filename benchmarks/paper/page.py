@@ -18,7 +18,7 @@ from torch_boc.functional import auroc, bag_of_coins, dominance_bounds
 from torch_boc.kernels import use
 from torch_boc.plots import BLUE, ORANGE
 from torch_boc.report.coherence import forced_share
-from torch_boc.report.words import interval_text, number
+from torch_boc.report.format import interval_text, number
 from torch_boc.zoo.entry import Entry, is_training
 
 REPLICATES = 300

@@ -40,7 +40,7 @@ from torch_boc.evaluation import LogitSet
 from torch_boc.functional import auroc, bag_of_coins, dominance_bounds, p_value
 from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.plots import BLUE, ORANGE, image
-from torch_boc.report.words import number, percent, value_text
+from torch_boc.report.format import number, percent, value_text
 
 ROOT, BICUBIC = Path(__file__).parents[2], 3
 TABLE = FOLDER / "shift.csv"

@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.harness import markdown_table
 from torch_boc.report.coherence import forced_share
+from torch_boc.report.format import number, percent, symbol, value_text
 from torch_boc.report.results import Results
-from torch_boc.report.words import number, percent, symbol, value_text
 
 FOLDER = Path(__file__).parent
 PUBLISHED: Mapping[str, Mapping[str, Any]] = json.loads((FOLDER / "published.json").read_text(encoding="utf-8"))

@@ -20,8 +20,8 @@ from torch_boc import Acceptance, BoCMetric, ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation import evaluate
 from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap, scores
 from torch_boc.plots import BLUE, CYCLE, GREY, ORANGE, new_axes
+from torch_boc.report.format import counted, percent
 from torch_boc.report.report import ON_WHITE
-from torch_boc.report.words import counted, percent
 
 LEVEL, ALPHA, ERROR, BEFORE, AFTER = 0.05, 0.01, 0.01, 300, 120
 NAMES = {

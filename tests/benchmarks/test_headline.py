@@ -10,7 +10,7 @@ from benchmarks.headline import PAGE, headline
 from benchmarks.recipes.pictures import NAMES, draw_acceptance, draw_flags, draw_streams
 from torch_boc import BoCMetric, zoo
 from torch_boc.plots import new_axes
-from torch_boc.report.words import number, percent
+from torch_boc.report.format import number, percent
 
 ROOT = Path(__file__).parents[2]
 FOUND = json.loads(PAGE.read_text(encoding="utf-8"))

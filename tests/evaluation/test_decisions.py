@@ -95,14 +95,14 @@ def test_thresholds_are_those_of_the_test_and_the_guarantee_costs_something():
     test, noise, trusted = sets()
     _, thresholds, _ = screened(test, noise, trusted=trusted)
     for row in thresholds:
-        confidence = None if math.isnan(row.confidence) else row.confidence
-        if threshold_rank(400, row.alpha, None if confidence is None else 1 - confidence) == 0:
+        probability = None if math.isnan(row.probability) else row.probability
+        if threshold_rank(400, row.alpha, None if probability is None else 1 - probability) == 0:
             assert math.isnan(row.threshold)
             continue
         made = (
             ConformalTest(row.score)
             .calibrate(trusted["val"].logits)
-            .threshold(row.alpha, delta=None if confidence is None else 1 - confidence)
+            .threshold(row.alpha, delta=None if probability is None else 1 - probability)
         )
         assert row.threshold == float(made.score)
         assert row.rate == pytest.approx(float(made.expected_rate))
@@ -138,7 +138,7 @@ def test_what_may_go_out_is_what_is_accepted(halves):
     for row in rows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            mask, threshold = accept.accept(logits, row.error, 1 - row.confidence), accept.threshold(row.error)
+            mask, threshold = accept.accept(logits, row.error, 1 - row.probability), accept.threshold(row.error)
         wrong = (logits.argmax(-1) != target)[mask].double().mean()
         assert (row.accepted, row.threshold) == (float(mask.double().mean()), float(threshold.score))
         assert row.wrong == pytest.approx(float(wrong), nan_ok=True)

@@ -53,11 +53,11 @@ def test_a_person_who_sees_a_share_finds_what_is_below_the_threshold(sets):
         data = next(x for x in sets if x.name == row.set)
         flagged = data.coins.confidence < row.threshold - 1e-12
         if row.kind == "ood":
-            assert row.caught == pytest.approx(float(flagged.double().mean()), abs=1e-3)
+            assert row.detected == pytest.approx(float(flagged.double().mean()), abs=1e-3)
         else:
             assert float(flagged.double().mean()) == pytest.approx(row.share, abs=1e-3)
-            assert row.right == pytest.approx(float(right[~flagged].double().mean()), abs=1e-3)
-            assert row.caught == pytest.approx(float(flagged[~right].double().mean()), abs=2e-3)
+            assert row.accuracy == pytest.approx(float(right[~flagged].double().mean()), abs=1e-3)
+            assert row.detected == pytest.approx(float(flagged[~right].double().mean()), abs=2e-3)
 
 
 def test_classes_and_confusions_are_counts(sets):
@@ -66,7 +66,7 @@ def test_classes_and_confusions_are_counts(sets):
     for i, name in enumerate(classes["prediction"].tolist()):
         mine = prediction == name
         assert classes["samples"][i] == mine.sum()
-        assert classes["right"][i].item() == pytest.approx((target[mine] == name).double().mean().item())
+        assert classes["precision"][i].item() == pytest.approx((target[mine] == name).double().mean().item())
         assert classes["calibrated"][i].item() == pytest.approx(classes["confidence"][i].item() / 2)
     for wrong, said, times in confusions.itertuples(index=False):
         assert times == int(((target == wrong) & (prediction == said)).sum())

@@ -121,7 +121,11 @@ SITUATIONS = [
     ("classes in another order", relabelled(errors(1000, 0), lambda y: 3 - y), {}, {}, {},
      ["labels do not match"],
      ["Automate"]),
-    ("labels of chance", draw(1000, noise=1.0), {}, {}, {}, ["Overconfident"], ["labels do not match", "Automate"]),
+    ("labels of chance", draw(1000, noise=1.0), {}, {}, {},
+     ["Accuracy no better than guessing", "Check the labels and the training"],
+     ["labels do not match", "Automate", "Fit a", "Monitor"]),
+    ("labels of chance, held out", draw(1000, noise=1.0), {}, {"val": held_out(noise=1.0)}, {},
+     ["no better than guessing", "Check the labels"], ["Calibrate with", "Automate", "Monitor"]),
     ("two classes", draw(1000, classes=2), {}, {}, {}, ["Δ is 0 for every input"], ["level does not hold"]),
     ("two classes, overconfident", OVER(1000, classes=2), {}, {"val": held_out(scale=2.5, classes=2)}, {},
      ["Calibrate with"], ["level does not hold"]),
@@ -159,7 +163,7 @@ SITUATIONS = [
     ("confident errors", CONFIDENT_ERRORS, {}, {}, {}, ["too many confident errors among the 1,000 held-out samples"],
      ["Automate"]),
     ("errors of another kind", FEW_CONFIDENT_ERRORS, {}, {"val": held_out(2000, strength=9.0)}, {}, [NOT_VALID,
-     "not valid accepted at 1 % error"], ["Automate", "of predictions can be accepted", "Monitor"]),
+     "not valid coverage at ≤ 1 % error"], ["Automate", "of predictions can be accepted", "Monitor"]),
     ("held out more confident", draw(1000), {}, {"val": held_out(scale=3.0)}, {},
      ["The FPR is not valid here, because " + NOT_VALID, "Collect held-out samples like"], ["Automate", "Monitor"]),
     ("held out less confident", draw(2000, scale=3.0), {}, {"val": held_out(2000)}, {}, [NOT_VALID], ["Automate",
@@ -235,7 +239,12 @@ SITUATIONS = [
 def told(report):
     """All that a reader sees first, and what is in the fold."""
     story = report.story
-    parts = [story.finding, *(" ".join(x) for x in story.numbers), *map(" ".join, story.actions), *story.verdict]
+    parts = [
+        story.finding,
+        *(f"{x.text} {x.label} {x.note}" for x in story.numbers),
+        *map(" ".join, story.actions),
+        *story.verdict,
+    ]
     return "\n".join(parts), "\n".join(said for section in story.sections for said in section.aside)
 
 

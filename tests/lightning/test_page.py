@@ -11,7 +11,7 @@ from tests.lightning.cases import FAR, KNOWN, NEAR, QUIET, TRAIN, VAL, chosen, c
 from tests.report.cases import Outline
 from torch_boc import BoCMetric
 from torch_boc.lightning import BoCCallback
-from torch_boc.report.words import percent
+from torch_boc.report.format import percent
 
 pytestmark = QUIET
 HOSTILE = "<i>noise</i> & 5 %"

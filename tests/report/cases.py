@@ -2,11 +2,13 @@
 
 import math
 import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 
 import pandas as pd
 
+from torch_boc.evaluation.significance import LEVEL, conclude
 from torch_boc.report.results import TABLES, Results, frame
 
 NAN = math.nan
@@ -93,16 +95,24 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         for name in ("calibration", "leaks", "reliability", "acceptance", "classes", "confusions"):
             tables[name] = []
     made = {name: make_table(name, rows) for name, rows in tables.items()}
-    return Results(settings(sets, splits, targets), **made | {"calibration": compared(made["calibration"])})
+    return concluded(settings(sets, splits, targets), made | {"calibration": compared(made["calibration"])})
+
+
+def concluded(settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Results:
+    """The results with the signs and choices that follow from the tables, as `evaluate` adds them."""
+    leaks, overlaps = (tables[name][tables[name]["suspicious"].astype(bool)] for name in ("leaks", "overlaps"))
+    distrusted = {*leaks["split"], *overlaps["set"][overlaps["kind"] == "calibration"]}
+    return Results({**settings, **conclude(tables, distrusted)}, tables)
 
 
 def make_table(name: str, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     """A table of a report from the values in its rows; each interval has a fixed width."""
-    table = pd.DataFrame(rows, columns=TABLES[name].replace("±", "").split())
+    columns = [x.removesuffix("±") for x in TABLES[name].split() if not x.endswith("sign")]
+    table = pd.DataFrame(rows, columns=columns)
     for column in re.findall(r"(\w+)±", TABLES[name]):
         half = HALF_WIDTHS.get((name, column), 0.004)
         table[f"{column}_low"], table[f"{column}_high"] = table[column] - half, table[column] + half
-    return table[list(frame(name))]
+    return table.reindex(columns=list(frame(name)))
 
 
 def settings(sets: tuple[str, ...], splits: tuple[str, ...], targets: bool) -> dict[str, Any]:
@@ -112,6 +122,7 @@ def settings(sets: tuple[str, ...], splits: tuple[str, ...], targets: bool) -> d
         "bins": 15,
         "replicates": 1000,
         "seed": 42,
+        "level": LEVEL,
         "classes": 10,
         "class_names": [*CLASSES],
         "samples": samples,
@@ -198,9 +209,9 @@ def review(ood: tuple[str, ...], targets: bool) -> list[tuple[Any, ...]]:
     rows = []
     for name in ("test", *ood):
         for share in (0.0, 0.05, 0.15, 0.3, 0.5):
-            caught = (1 - math.exp(-10 * share)) if targets or name != "test" else NAN
-            right = 0.92 + 0.08 * caught if name == "test" else NAN
-            rows.append((name, "id" if name == "test" else "ood", share, 0.5 + share, caught, right))
+            detected = (1 - math.exp(-10 * share)) if targets or name != "test" else NAN
+            accuracy = 0.92 + 0.08 * detected if name == "test" else NAN
+            rows.append((name, "id" if name == "test" else "ood", share, 0.5 + share, detected, accuracy))
     return rows
 
 

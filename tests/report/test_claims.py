@@ -1,7 +1,5 @@
 """What is claimed of many comparisons, by Holm's method against a direct one and in runs without any difference."""
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,18 +8,19 @@ from scipy.stats import norm
 
 from benchmarks.known_truth import made_logits, network
 from benchmarks.studies import null_tables
-from tests.report.cases import make_results
+from tests.report.cases import concluded, make_results
 from torch_boc.data.logit_set import LogitSet
 from torch_boc.evaluation.calibration import CalibratedSamples, error_difference
 from torch_boc.evaluation.decisions import choose_held_out, class_tables, screening_tables
 from torch_boc.evaluation.inputs import ProbedSet, probe_set
 from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.significance import significant_sign
 from torch_boc.functional import Coins, bag_of_coins
 from torch_boc.functional.summary import calibration_error
+from torch_boc.report.format import percent
 from torch_boc.report.results import frame
 from torch_boc.report.review import flagged_sentences
 from torch_boc.report.story import make_narrative
-from torch_boc.report.words import percent, significant_sign
 
 
 def table_of(values, errors):
@@ -71,7 +70,7 @@ def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():
     results, numbers, said = make_results(), random_numbers(0, "null"), {"adds to": 0, "detects": 0}
     for _ in range(60):
         tables = null_tables(150, numbers, results.gaps, replicates=100)
-        text = " ".join(make_narrative(dataclasses.replace(results, **tables)).verdict)
+        text = " ".join(make_narrative(concluded(results.settings, {**results.tables, **tables})).verdict)
         said = {words: count + (words in text) for words, count in said.items()}
     assert said["adds to"] <= 7
     assert said["detects"] <= 7
@@ -84,7 +83,7 @@ def test_of_a_set_like_the_test_set_hardly_any_run_claims_power():
         drawn = [LogitSet(made_logits(n, numbers, evenness=1.0), None, name=str(n)) for n in (400, 2000, 100)]
         arranged = choose_held_out(drawn[0], {"val": drawn[2]}, seed=0)
         rows = screening_tables([probe_set(x) for x in drawn[:2]], arranged)["screening"]
-        said = flagged_sentences(dataclasses.replace(results, screening=frame("screening", rows)))
+        said = flagged_sentences(concluded(results.settings, {**results.tables, "screening": frame("screening", rows)}))
         blind += "“2000” is not shown to be flagged more often than ID samples" in said[0]
     assert blind >= 53
 

@@ -43,8 +43,11 @@ def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
     assert errors == [("", "0.0112"), (EASIER, "0.0644")]
 
 
-def test_the_first_card_says_what_calibration_does(comparison):
-    assert cards(comparison.reports)[0][1] == "ECE 5.3 %, 1.1 % after calibration."
+def test_the_first_card_is_coverage_and_carries_its_condition(comparison):
+    (first, coverage, _), (second, calibration, _), *_ = cards(comparison.reports)
+    guaranteed = "error ≤ 1 % with 95 % probability, if samples are exchangeable with the held-out set."
+    assert (first, coverage) == ("Coverage at ≤ 1 % error", f"69.8 % of predictions can be accepted: {guaranteed}")
+    assert (second, calibration) == ("Calibration", "ECE 5.3 %, 1.1 % after calibration.")
 
 
 def test_a_guarantee_that_is_void_is_not_compared():
@@ -53,15 +56,16 @@ def test_a_guarantee_that_is_void_is_not_compared():
     none.acceptance["accepted"] = 0.0
     reports = {"a": Report(good), "b": Report(bad), "c": Report(none)}
     rows = {name.text: [cell.text for cell in cells] for name, *cells in Comparison(reports).table().rows}
-    assert rows["accepted at 1 % error"] == ["69.8 %", "not valid", "none"]
+    assert rows["coverage at ≤ 1 % error"] == ["69.8 %", "not valid", "none"]
     assert [report.summary()["accepted"] for report in reports.values()] == [0.698, 0.0, 0.0]
-    said = {title: said for title, said, _ in cards(reports)}
-    assert "It is not valid for b, whose held-out samples look different." in said["OOD detection"]
-    assert "not valid" not in cards({"a": reports["a"]})[1][1]
+    texts = {title: text for title, text, _ in cards(reports)}
+    assert texts["Coverage at ≤ 1 % error"].endswith("held-out set. None for b and c.")
+    assert "It is not valid for b, whose held-out samples look different." in texts["OOD detection"]
+    assert not any("not valid" in text or "None" in text for _, text, _ in cards({"a": reports["a"]}))
 
 
 def test_differences_belong_to_a_report():
-    rows = frame("differences", [("b", "a", "accuracy", "", 0.1, 0.0, 0.2)])
+    rows = frame("differences", [("b", "a", "accuracy", "", 0.1, 0.0, 0.2, 0)])
     with pytest.raises(ValueError, match="expected differences of models among a, got 'b'"):
         Comparison({"a": Report(make_results())}, differences=rows)
     both = {name: Report(make_results()) for name in "ab"}

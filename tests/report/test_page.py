@@ -40,7 +40,7 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(browser, folder, report
         assert share == pytest.approx(0.15)
         rows = report.results.review
         for _, row in rows[rows["share"].sub(share).abs() < 1e-9].iterrows():
-            assert f"{100 * row['caught']:.1f} % of {'the errors' if row['kind'] == 'id' else row['set']}" in live
+            assert f"{100 * row['detected']:.1f} % of {'the errors' if row['kind'] == 'id' else row['set']}" in live
         assert slider.get_attribute("aria-valuetext").replace("\u00a0", " ") == live
         assert page.locator("#cut").get_attribute("transform") == "translate(340 0)"
         page.keyboard.press("Home")

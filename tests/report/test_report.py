@@ -1,6 +1,5 @@
 """The report as HTML, Markdown, JSON, SVG and files."""
 
-import dataclasses
 import json
 import re
 from xml.etree import ElementTree
@@ -11,11 +10,12 @@ import torch
 
 from tests.golden import assert_golden
 from tests.report.cases import LEAK, NAN, Outline, make_results
-from torch_boc.report.chart import COLOURS, Chart, ticks
+from torch_boc.plots import CYCLE
+from torch_boc.report.chart import Chart, ticks
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.render import TEMPLATES
 from torch_boc.report.report import FIGURES, FILES, Report, read_report, strict
-from torch_boc.report.results import TABLES, frame
+from torch_boc.report.results import TABLES, Results, frame
 
 EVIL = "' onload='x\" {{ 7 + 7 }} <b>x</b>|*y*"
 MANY = ("svhn", "cifar100", EVIL, "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")
@@ -44,7 +44,7 @@ def test_names_cannot_write_html_or_markdown(wrap, tmp_path):
     assert tags_and_attributes(pages[0]) == tags_and_attributes(pages[1])
     assert EVIL in Outline(pages[1]).text
     named = {**plain.results.settings, "title": EVIL, "class_names": [EVIL] * 10}
-    whole = Report(dataclasses.replace(plain.results, settings=named)).to_html(tmp_path / "named.html")
+    whole = Report(Results(named, plain.results.tables)).to_html(tmp_path / "named.html")
     texts = [pages[1], hostile._repr_html_(), hostile.to_markdown(), whole.read_text(encoding="utf-8")]
     assert not any("<b>x" in text for text in texts)
     assert "{{ 7 + 7 }}" in hostile.to_markdown()
@@ -126,7 +126,7 @@ def test_figures_are_svg_that_tell_their_numbers(splits, ood):
     rows = results.reliability.query("samples >= 10 and method in ['MSP', 'vector scaling', 'BoC']")
     assert figures["reliability"].count("<title>") == len(rows)
     filled = results.coherence.query("samples > 0").groupby("set", sort=False).size()
-    assert figures["coherence"].count("<title>") == filled[: len(COLOURS)].sum()
+    assert figures["coherence"].count("<title>") == filled[: len(CYCLE)].sum()
 
 
 def test_points_are_where_they_belong():
@@ -161,8 +161,8 @@ def tag_outline(path):
 
 def test_golden_files(tmp_path):
     full = Report(make_results(("held out", LEAK), ("svhn", "far")))
-    differences = [("b", "a", "accuracy", "", 0.012, 0.004, 0.02), ("b", "a", "ECE", "", 0.001, -0.002, 0.004)]
-    differences += [("b", "a", "energy", "svhn", -0.02, -0.03, -0.01)]
+    differences = [("b", "a", "accuracy", "", 0.012, 0.004, 0.02, 1), ("b", "a", "ECE", "", 0.001, -0.002, 0.004, 0)]
+    differences += [("b", "a", "energy", "svhn", -0.02, -0.03, -0.01, 0)]
     both = Comparison({"a": full, "b": Report(make_results())}, differences=frame("differences", differences))
     index = both.save(tmp_path)[0]
     texts = {

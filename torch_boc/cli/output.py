@@ -103,7 +103,8 @@ def show_table(rows: list[list[Any]], console: Console) -> None:
     titles, *rest = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows]
     for place, title in enumerate(titles):
         number = not any(letter.isalpha() for row in rest for letter in row[place])
-        table.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=number)
+        widest = max((len(row[place]) for row in rest), default=0) if number else None
+        table.add_column(title, justify="right" if place else "left", overflow="fold", min_width=widest)
     for row in rest:
         table.add_row(*row)
     console.print(table, width=min(console.width, WIDTH))

@@ -43,7 +43,7 @@ def probe(
     from ..evaluation.inputs import LOST
     from ..functional.table_columns import columns_of
     from ..metrics import BoCMetric
-    from ..report.words import counted
+    from ..report.format import counted
     from .inputs import Files
 
     check_output(out, [path])

@@ -15,12 +15,6 @@ from . import options as o
 from .output import Terminal, choose_folder, list_files, print_error, print_json, show_pairs, show_table, spinner
 
 GATE = 1
-# Short titles of the table of one row for each model, and what they mean.
-GLANCE = ["", "accuracy", "ECE", "detected", "accepted", "delay"]
-GLANCE_SAYS = (
-    "ECE uncalibrated → calibrated; OOD samples detected at 5 % FPR; predictions accepted at 1 % error; median "
-    "detection delay in samples."
-)
 
 
 def report(
@@ -168,6 +162,10 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
             how: dict[str, Any] = {"title": title, "progress": lambda said, at=entry.name: tell(f"{at}: {said}")}
             reports[entry.name] = evaluate(test, entry.ood, calibration=splits, **how)
     _present(Comparison(reports) if name is None else reports[name], folder, json=json, quiet=quiet)
+    if not (json or quiet):
+        console = Terminal()
+        console.print("\nFor your own model:", style="bold")
+        console.print("    torch-boc report test.npz --calibration val.npz --ood other.npz", style="cyan")
 
 
 def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> None:
@@ -182,17 +180,19 @@ def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> No
         return
     console = Terminal()
     if isinstance(result, Comparison):
+        table = result.glance()
         console.print(f"{len(result.reports)} models side by side", style="bold")
-        show_table([GLANCE, *([cell.text for cell in row] for row in result.glance().rows)], console)
-        console.print(GLANCE_SAYS, style="dim")
-        for sentence in result.conclusions():
+        show_table([table.columns, *([cell.text for cell in row] for row in table.rows)], console)
+        for sentence in (*filter(None, [result.reading()]), *result.conclusions()):
             console.print(sentence)
         list_files(paths[:1], console)
         return
     console.print(result.story.finding, style="bold")
     console.print(result.story.headline, style="dim")
-    show_pairs(((value, f"{what}: {small}") for value, what, small in result.story.numbers), console)
+    show_pairs(((number.text, f"{number.label}: {number.note}") for number in result.story.numbers), console)
     show_pairs((("!", warning) for warning in result.story.warnings), console)
     console.print("\nRecommended actions", style="bold")
-    show_pairs((("-", " ".join(step)) for step in result.story.actions), console)
+    for text, command in result.story.actions:
+        show_pairs([("-", text)], console)
+        console.print(f"    {command}", style="cyan", soft_wrap=True)
     list_files(paths, console)

@@ -60,7 +60,7 @@ def screen(
     from ..data.files import some_rows
     from ..functional.selective import required_samples
     from ..functional.table_columns import sample_columns
-    from ..report.words import CONDITION, counted, percent, short_percent
+    from ..report.format import CONDITION, counted, percent, short_percent
     from .calibrated_test import KIND, calibrated_test
     from .inputs import Files
 
@@ -178,9 +178,9 @@ def looks_shifted(test: Any, logits: Any, p_values: Any) -> bool:
     """
     import torch
 
+    from ..evaluation.significance import LEVEL
     from ..functional.conformal import excess_chance, threshold_rank
     from ..nn import DriftMonitor
-    from ..report.words import LEVEL
 
     held_out, rank = int(test.samples.sum()), threshold_rank(int(test.samples.sum()), LEVEL)
     if rank and test.scoring.groups is None:

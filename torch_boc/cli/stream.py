@@ -15,7 +15,7 @@ from ..data.errors import error_prefix
 from ..data.logit_set import log_probabilities, refuse_probabilities
 from ..data.text import printable
 from ..nn import DriftMonitor
-from ..report.words import counted
+from ..report.format import counted
 from .calibrated_test import CalibratedTest, loading
 from .inputs import Files
 from .output import Terminal, print_error, print_json

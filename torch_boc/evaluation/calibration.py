@@ -24,7 +24,6 @@ from ..core.tally import equal_bin, log_loss
 from ..data.logit_set import ColumnSet
 from ..functional.per_sample import sample_stats
 from ..functional.summary import binned_error, sum_by_bin
-from ..report.words import NORMAL_QUANTILE
 from .inputs import AnySet, ProbedSet, labelled, row_blocks
 from .intervals import (
     FEW_ON_A_SIDE,
@@ -36,6 +35,7 @@ from .intervals import (
     replicate,
     with_intervals,
 )
+from .significance import NORMAL_QUANTILE
 
 # The number of cells in each bin of confidence, for right and for wrong predictions. The bootstrap draws cells.
 SUB_CELLS = 64

@@ -18,6 +18,7 @@ from .detection import Separation, paired_difference, rank_scores, separate
 from .evaluate import evaluate
 from .inputs import TEST, ProbedSet, check_integers, labelled, probe_set, single_set
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate, sparse_interval
+from .significance import significant_sign
 
 
 class Model(NamedTuple):
@@ -98,8 +99,11 @@ def compare(
         reports[name] = evaluate(test, oods, title=name, **how)
         probed = {key: probe_set(data, trials) for key, data in oods.items()}
         sets.append(Model(name, probe_set(test, trials), probed))
-    rows = [row for other in sets[1:] for row in _differences(sets[0], other, bins, replicates, seed)]
-    return Comparison(reports, differences=frame("differences", rows))
+    rows = [(*row, 0) for other in sets[1:] for row in _differences(sets[0], other, bins, replicates, seed)]
+    table = frame("differences", rows)
+    both = table["ood"] == ""  # the accuracies and the errors
+    table.loc[both, "sign"] = significant_sign(table[both], "difference")
+    return Comparison(reports, differences=table)
 
 
 def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[tuple[Any, ...]]:

@@ -19,9 +19,9 @@ from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
 from ..report.results import frame, where
-from ..report.words import LEVEL, NORMAL_QUANTILE
 from .inputs import AnySet, ProbedSet, sorted_by_numpy
 from .intervals import LEVELS, binomial_interval
+from .significance import LEVEL, NORMAL_QUANTILE
 
 # What the conformal test compares, and the levels at which shares are measured. None of these scores may depend on the
 # number of coin flips.
@@ -257,7 +257,7 @@ def class_tables(test: ProbedSet, calibrated: Tensor | None) -> dict[str, Any]:
     """The tables `classes` and `confusions`; the most frequent errors come first."""
     if test.correct is None:
         return {"classes": (), "confusions": ()}
-    columns = {"prediction": test.coins.prediction, "target": test.data.target, "right": test.correct.double()}
+    columns = {"prediction": test.coins.prediction, "target": test.data.target, "precision": test.correct.double()}
     columns |= {"confidence": test.coins.confidence}
     columns["calibrated"] = torch.full_like(test.coins.odds, torch.nan) if calibrated is None else calibrated
     frame_of = require("pandas", purpose="evaluation needs").DataFrame
@@ -265,13 +265,14 @@ def class_tables(test: ProbedSet, calibrated: Tensor | None) -> dict[str, Any]:
     classes = samples.groupby("prediction").mean().reset_index()
     classes["samples"] = samples.groupby("prediction").size().to_numpy()
     # As in `bin_errors`, the larger of two variances: of calibrated confidences, and of these samples; and at least 1.
-    p, off = samples["confidence"], samples["right"] - samples["confidence"]
+    p, off = samples["confidence"], samples["precision"] - samples["confidence"]
     variance = (
         frame_of({"chance": p * (1 - p), "square": off**2}).groupby(samples["prediction"]).sum().max(axis=1).clip(1)
     )
-    classes["excess"], reach = classes["right"] - classes["confidence"], NORMAL_QUANTILE * variance.to_numpy() ** 0.5
+    classes["excess"] = classes["precision"] - classes["confidence"]
+    reach = NORMAL_QUANTILE * variance.to_numpy() ** 0.5
     for end, sign in (("low", -1), ("high", 1)):
         classes[f"excess_{end}"] = classes["excess"] + sign * reach / classes["samples"]
-    wrong = samples[samples["right"] == 0].groupby(["target", "prediction"]).size().reset_index(name="samples")
+    wrong = samples[samples["precision"] == 0].groupby(["target", "prediction"]).size().reset_index(name="samples")
     most = wrong.sort_values("samples", ascending=False, kind="stable")[:CONFUSIONS]
     return {"classes": classes, "confusions": most.reset_index(drop=True)}

@@ -15,7 +15,6 @@ from ..data.logit_set import LogitSet
 from ..data.text import printable
 from ..functional.registry import scores
 from ..functional.separation import binned_auroc, fpr_at_tpr, survival
-from ..report.words import NORMAL_QUANTILE
 from .detectors import detector_scores, mahalanobis_scores
 from .inputs import AnySet, ProbedSet, sorted_by_numpy
 from .intervals import (
@@ -29,6 +28,7 @@ from .intervals import (
     replicate,
     with_intervals,
 )
+from .significance import NORMAL_QUANTILE
 
 MAHALANOBIS = "mahalanobis"
 STATISTICS = ("auroc", "fpr95", "aupr")

@@ -31,6 +31,7 @@ from .decisions import acceptance_rows, choose_held_out, class_tables, find_viol
 from .detection import collect_scores, detection_tables
 from .gaps import gap_tables, trial_rows
 from .inputs import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
+from .significance import LEVEL, conclude
 
 # With fewer products than this in a step of matrix scaling, several threads cost more than they save.
 MANY_PRODUCTS = 2**30
@@ -149,6 +150,7 @@ def evaluate(
         "bins": bins,
         "replicates": replicates,
         "seed": seed,
+        "level": LEVEL,
         "classes": test.num_classes,
         "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
@@ -172,7 +174,8 @@ def evaluate(
             no_loss = sets[0].nll is None or bool(sets[0].nll.isnan().any())
             left_out += [*(["the NLL"] if no_loss else []), "fitted calibrators"]
         settings |= {"from_columns": True, "left_out": left_out}
-    return Report(Results(settings, **{name: frame(name, rows) for name, rows in tables.items()}))
+    frames = {name: frame(name, rows) for name, rows in tables.items()}
+    return Report(Results(settings | conclude(frames, distrusted), frames))
 
 
 def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[dict[str, Any]]:

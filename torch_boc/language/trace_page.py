@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..report.format import counted
 from ..report.render import environment
-from ..report.words import counted
 from .record import TokenRecord
 
 _TEMPLATES = environment(Path(__file__).with_name("templates"))

@@ -8,9 +8,9 @@ from typing import Any
 from ..core.schema import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Counts, Tally
 from ..data.atomic import replacing
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..plots import FEW_SAMPLES
-from ..report.chart import BLUE, COLOURS, PAGE_STYLE, SETS, Chart
-from ..report.words import percent, short_percent
+from ..plots import BLUE, CYCLE, FEW_SAMPLES
+from ..report.chart import PAGE_STYLE, SETS, Chart
+from ..report.format import percent, short_percent
 from .loader_metrics import LoopMetrics
 
 KEYS = ("accuracy", "ece", "nll", "confidence", "gap", "forced_gap")
@@ -66,7 +66,7 @@ def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str
     if len({*xs}) < len(xs):  # several validations in an epoch
         xs, unit = list(history), "step"
     names = list(dict.fromkeys(name for row in rows for name in row["loaders"]))[:SETS] or [""]
-    colours, three = dict(zip(names, COLOURS, strict=False)), "{:.3f}".format
+    colours, three = dict(zip(names, CYCLE, strict=False)), "{:.3f}".format
 
     def points(key: str) -> dict[str, list[tuple[float, float]]]:
         lines = {name: [row["loaders"].get(name, {}).get(key, math.nan) for row in rows] for name in names}

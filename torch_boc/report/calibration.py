@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 from ..calibration import CALIBRATORS, DominanceConfidence, Uncalibrated, VectorScaling
-from ..plots import FEW_SAMPLES
-from .chart import BLUE, GREEN, GREY, ORANGE, Chart
+from ..plots import BLUE, FEW_SAMPLES, GREEN, GREY, ORANGE
+from .chart import Chart
 from .elements import Cell, Section, Table, cells, make_table
+from .format import PERCENT, comparisons_note, ece_text, number, p_text, percent, small_number
 from .results import Results, where
-from .words import comparisons_note, ece_text, number, p_text, percent, significant_sign, small_number
 
 MSP = Uncalibrated.name
 EASIER, HARDER, SHARING = "easier than the test set", "harder than the test set", "shares test samples"
@@ -21,9 +21,8 @@ class CalibrationAdvice(NamedTuple):
 
     Attributes:
         plain: the row of the uncalibrated confidence.
-        best: the row of the calibrator to use, if any is shown to be better calibrated than the uncalibrated
-            confidence: vector scaling, otherwise the method with the lowest error.
-        fitted: the number of calibrators that were fitted on splits that can be trusted.
+        best: the row of the calibrator to use, or None.
+        fitted: the number of calibrators that were fitted on trusted splits.
     """
 
     plain: Any
@@ -31,17 +30,22 @@ class CalibrationAdvice(NamedTuple):
     fitted: int
 
     @property
+    def miscalibrated(self) -> bool:
+        """Whether the interval of the ECE excludes 0, as it is printed."""
+        return number(self.plain["ece_low"], **PERCENT) != number(0, **PERCENT)
+
+    @property
     def verb(self) -> str:
-        """What the best calibrator does: its interval reaches 0, or it does not."""
+        """What the calibrator does: its interval includes 0, or it does not."""
         return "corrects" if self.best["ece_low"] <= 0 else "improves"
 
 
 def split_marks(results: Results) -> dict[str, str]:
-    """What is wrong with calibration splits, for those that something is wrong with."""
-    found = {}
+    """The faults of calibration splits that cannot be trusted."""
+    marks = {}
     for _, row in where(results.leaks, suspicious=True).iterrows():
-        found[row["split"]] = EASIER if row["accuracy"] > row["test_accuracy"] else HARDER
-    return found | dict.fromkeys(where(results.overlaps, kind="calibration", suspicious=True)["set"], SHARING)
+        marks[row["split"]] = EASIER if row["accuracy"] > row["test_accuracy"] else HARDER
+    return marks | dict.fromkeys(where(results.overlaps, kind="calibration", suspicious=True)["set"], SHARING)
 
 
 def method_text(row: Any) -> str:
@@ -51,17 +55,14 @@ def method_text(row: Any) -> str:
 
 
 def calibration_advice(results: Results) -> CalibrationAdvice | None:
-    """Which method to use; None without targets. Splits that something is wrong with do not count."""
-    table = results.calibration[results.calibration["ece"].notna()]
-    table = table[~table["split"].isin(split_marks(results))]
-    plain, fitted = where(table, method=MSP), table[table["split"] != ""]
+    """The calibrator to use; None without targets."""
+    table, chosen = results.calibration, results.settings["calibrator"]
+    plain = where(table, method=MSP)
     if not len(plain):
         return None
-    better = fitted[significant_sign(fitted, "ece_versus_msp") < 0].sort_values("ece")
-    advised = where(better, method=VectorScaling.name)[:1]
-    advised = advised if len(advised) else better[:1]
-    best = advised.iloc[0] if len(advised) else None
-    return CalibrationAdvice(plain.iloc[0], best, len(fitted))
+    fitted = (table["split"] != "") & ~table["split"].isin(split_marks(results))
+    best = where(table, **chosen).iloc[0] if chosen else None
+    return CalibrationAdvice(plain.iloc[0], best, int(fitted.sum()))
 
 
 def direction(results: Results) -> str:
@@ -75,19 +76,19 @@ def direction(results: Results) -> str:
 
 def calibration_section(results: Results) -> Section:
     """Does confidence match accuracy?"""
-    title, found = "Calibration", calibration_advice(results)
-    if found is None:
-        return Section(title, [f"“{results.known}” has no targets: calibration is not evaluated."])
-    plain, best = found.plain, found.best
+    title, advice = "Calibration", calibration_advice(results)
+    if advice is None:
+        return Section(title, [f"“{results.test_set}” has no targets: calibration is not evaluated."])
+    plain, best = advice.plain, advice.best
     means = f"Mean confidence is {percent(results.gaps.iloc[0]['confidence'])}, accuracy {percent(plain['accuracy'])}"
     chance = f"chance alone gives {percent(plain['ece_chance'])}"
-    sentences = [f"{means}: {ece_text(plain)}, {direction(results) if plain['ece_low'] > 0 else chance}."]
+    sentences = [f"{means}: {ece_text(plain)}, {direction(results) if advice.miscalibrated else chance}."]
     if best is not None:
         method = method_text(best)
-        said = f"{method[0].upper()}{method[1:]} {found.verb} it: {ece_text(best)}"
-        sentences.append(f"{said}{comparisons_note(found.fitted)}.")
-    elif found.fitted:
-        sentences.append(f"No calibrator is shown to improve it{comparisons_note(found.fitted)}.")
+        lead = f"{method[0].upper()}{method[1:]} {advice.verb} it: {ece_text(best)}"
+        sentences.append(f"{lead}{comparisons_note(advice.fitted)}.")
+    elif advice.fitted:
+        sentences.append(f"No calibrator is shown to improve it{comparisons_note(advice.fitted)}.")
     else:
         sentences.append("No calibrator was fitted on held-out samples.")
     dots = f"Dots: accuracy by confidence, in bins with at least {FEW_SAMPLES} samples"
@@ -111,9 +112,9 @@ def reliability_chart(results: Results, best: Any) -> dict[str, tuple[Chart, str
         colour = GREY if leaks else drawn[method]
         chart.line(rows["confidence"], rows["accuracy"], colour, name, 'stroke-dasharray="6 4"' if leaks else "")
         for _, row in rows.iterrows():
-            told = f"{name}: confidence {percent(row['confidence'])}, accuracy {percent(row['accuracy'])}"
+            tooltip = f"{name}: confidence {percent(row['confidence'])}, accuracy {percent(row['accuracy'])}"
             ends = row["accuracy_low"], row["accuracy_high"]
-            chart.dot(row["confidence"], row["accuracy"], colour, f"{told}, {row['samples']:,} samples", ends)
+            chart.dot(row["confidence"], row["accuracy"], colour, f"{tooltip}, {row['samples']:,} samples", ends)
         error = where(results.calibration, method=method, split=split)["ece"]
         parts.append(f"{name}: ECE {number(float(error.iloc[0]))}" if len(error) else name)
     alt = f"Reliability diagram, accuracy against confidence in each bin. {'; '.join(parts)}."
@@ -133,7 +134,7 @@ def error_table(results: Results) -> Table:
         if method in WITHOUT_LOGITS:
             losses[place] = Cell(CALLED[MSP])
     return make_table(
-        f"Calibration on {results.known}, with 95 % intervals; lower errors are better. “By chance” is the ECE of a "
+        f"Calibration on {results.test_set}, with 95 % intervals; lower errors are better. “By chance” is the ECE of a "
         "perfectly calibrated model on as many samples",
         {
             "method": names,
@@ -167,7 +168,7 @@ def split_table(results: Results) -> Table:
 
 def leak_sentences(results: Results) -> list[str]:
     """A sentence for each split that is easier or harder than the test set."""
-    found = []
+    sentences = []
     for _, row in where(results.leaks, suspicious=True).iterrows():
         easier = row["accuracy"] > row["test_accuracy"]
         fits = where(results.calibration, split=row["split"])
@@ -177,8 +178,8 @@ def leak_sentences(results: Results) -> list[str]:
             fault = f"A temperature fitted there, {value}, is below 1 and raises the confidence: {error}."
         kind, cause = (EASIER, "training data") if easier else (HARDER, "other labels")
         accuracy = f"accuracy is {percent(row['accuracy'])} there and {percent(row['test_accuracy'])} on the test set"
-        found.append(
-            f"Do not fit on “{row['split']}”: {accuracy} (p {p_text(row['p_value'])}). The split is {kind}: {cause}, "
+        sentences.append(
+            f"Do not fit on “{row['split']}”: {accuracy} ({p_text(row['p_value'])}). The split is {kind}: {cause}, "
             f"or another class mix. {fault}"
         )
-    return found
+    return sentences

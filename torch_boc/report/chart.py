@@ -1,7 +1,4 @@
-"""Small charts as SVG. They take the colour of the text from the page, and each dot tells its values under the pointer.
-
-Colours are for colour-blind readers. The names of lines stand above the chart.
-"""
+"""Small charts as SVG, in the text colour of the page. Each dot has a tooltip; the legend is above the chart."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,16 +6,15 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
+from ..plots import CYCLE
+
 Ends = tuple[float, float]
 UNIT = (0.0, 1.0)
 # Figures show at most as many sets as there are colours; the tables have all of them.
-COLOURS = (*("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), *("#8C6BB1", "#666666"))
-BLUE, ORANGE, GREEN, GREY, SKY = *COLOURS[:3], COLOURS[-1], "#56B4E9"
-SETS = len(COLOURS) - 1
+SETS = len(CYCLE) - 1
 WIDTH, LEFT, RIGHT, BELOW, LINE = 470, 52, 18, 46, 18
 CHARACTER = 6.6  # the mean width of a letter
 OVERHANG = 6  # of the last number below the horizontal axis, which may be "100 %"
-LONGEST = 32
 FAINT = 'stroke="currentColor" stroke-opacity=".14"'
 # The style of every page, light and dark.
 PAGE_STYLE = Path(__file__).with_name("templates").joinpath("page.css").read_text(encoding="utf-8")
@@ -70,7 +66,7 @@ class Chart:
             self.name(name, f'<path d="M0 -4h16" stroke="{colour}" stroke-width="2" {style}/>')
 
     def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str, name: str) -> None:
-        """The room between two lines."""
+        """The area between two lines."""
         self._path([*xs, *reversed(xs)], [*low, *reversed(high)], f'fill="{colour}" fill-opacity=".3"')
         self.name(name, f'<path d="M0 -9h14v10h-14z" fill="{colour}" fill-opacity=".3"/>')
 
@@ -81,12 +77,12 @@ class Chart:
             drawn += f"M{points}" if points else ""
         self._drawn.append(f'<path d="{drawn}" {style}/>')
 
-    def dot(self, x: float, y: float, colour: str, told: str, ends: Ends | None = None) -> None:
-        """A dot, what it tells under the pointer, and its interval."""
+    def dot(self, x: float, y: float, colour: str, tooltip: str, ends: Ends | None = None) -> None:
+        """A dot with its tooltip and its interval."""
         across, up = self.position(x, y)
         if ends is not None and not math.isnan(ends[0]):
             self._path((x, x), ends, f'stroke="{colour}" stroke-width="3" stroke-opacity=".35"')
-        title = f"<title>{escape(told)}</title>"
+        title = f"<title>{escape(tooltip)}</title>"
         self._drawn.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{colour}">{title}</circle>')
 
     def rule(self, x: Sequence[float], y: Sequence[float], name: str = "", marks: str = "") -> None:
@@ -95,19 +91,20 @@ class Chart:
         across, up = self.position(x[0], y[0])
         self._drawn.append(text(name, across + 4, up - 6))
 
-    def bar(self, y: float, ends: Ends, colour: str, told: str, words: str) -> None:
-        """A bar from the first end to a dot at the other, and words to the left of it."""
+    def bar(self, y: float, ends: Ends, colour: str, tooltip: str, label: str) -> None:
+        """A bar from the first end to a dot at the other, and a label to the left of it."""
         self._path(ends, (y, y), f'stroke="{colour}" stroke-width="8" stroke-opacity=".45"')
-        self.dot(ends[1], y, colour, told)
-        self._drawn.append(text(words, LEFT - 7, self.position(0, y)[1] + 4, "end"))
+        self.dot(ends[1], y, colour, tooltip)
+        self._drawn.append(text(label, LEFT - 7, self.position(0, y)[1] + 4, "end"))
 
-    def row_label(self, y: float, words: str) -> None:
-        """Words at the left edge."""
-        self._drawn.append(text(words, 0, self.position(0, y)[1] + 4))
+    def row_label(self, y: float, label: str) -> None:
+        """A label at the left edge."""
+        self._drawn.append(text(label, 0, self.position(0, y)[1] + 4))
 
     def name(self, name: str, sign: str) -> None:
-        """A name in the legend, beside its sign."""
-        short = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        """A name in the legend, next to its sign."""
+        longest = int((self.width - LEFT - 34) / CHARACTER)
+        short = name if len(name) <= longest else f"{name[: longest - 1]}…"
         width = 34 + CHARACTER * len(short)
         if self._room[0] + width > self.width and self._room[0] > LEFT:
             self._room = [LEFT, self._room[1] + LINE]

@@ -7,21 +7,20 @@ import torch
 
 from ..calibration import DominanceConfidence
 from ..functional.bounds import dominance_bounds, forced_gap
-from .chart import COLOURS, SKY, Chart
+from ..plots import CYCLE, SKY
+from .chart import Chart
 from .elements import Cell, Section, Table, cells, make_table
-from .results import Results, where
-from .words import (
+from .format import (
     FEW,
-    LEVEL,
     comparisons_note,
     ece_text,
     join_words,
     list_or_range,
     number,
     percent,
-    significant_sign,
     value_text,
 )
+from .results import Results, where
 
 # If an interval reaches further than this, the samples are too few to say that two AUROC are the same.
 TELLING = 0.02
@@ -76,8 +75,8 @@ def gap_sentences(results: Results) -> list[str]:
     rows = where(results.ood, score="dominance").dropna(subset="versus_msp")
     if not len(rows):
         return found
-    signs, several, differences, said = significant_sign(rows, "versus_msp"), len(rows) > 1, [], []
-    signs = signs.where(rows["versus_msp"].abs() >= RELEVANT, 0)
+    several, differences, said = len(rows) > 1, [], []
+    signs = rows["versus_sign"].where(rows["versus_msp"].abs() >= RELEVANT, 0)
     for _, row in rows.iterrows():
         differences.append(value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else ""))
     for sign, words in ((1, "the geometry of the logits adds to confidence"), (-1, "it ranks worse than confidence")):
@@ -88,10 +87,8 @@ def gap_sentences(results: Results) -> list[str]:
     elif not said:
         said = ["it adds nothing of practical size to confidence"]
     by = list_or_range(differences, rows["versus_msp"], lambda value: number(value, sign=True))
-    return [
-        *found,
-        f"The AUROC of dominance q̄ differs from confidence's by {by}: {join_words(said)}{comparisons_note(len(rows))}.",
-    ]
+    lead = f"The AUROC of dominance q̄ differs from confidence's by {by}"
+    return [*found, f"{lead}: {join_words(said)}{comparisons_note(len(rows))}."]
 
 
 def dominance_sentence(results: Results) -> list[str]:
@@ -99,7 +96,7 @@ def dominance_sentence(results: Results) -> list[str]:
     rows = where(results.calibration, method=DominanceConfidence.name).dropna(subset="ece")
     if not len(rows) or results.settings["classes"] == 2:
         return []
-    row, (sign,) = rows.iloc[0], significant_sign(rows, "ece_versus_msp")
+    row, sign = rows.iloc[0], rows.iloc[0]["sign"]
     alike = max(abs(row["ece_versus_msp_low"]), abs(row["ece_versus_msp_high"])) <= ALIKE
     verdict = "calibrated about as well as confidence itself" if alike else "not shown to be better or worse calibrated"
     if sign:
@@ -118,15 +115,14 @@ def paper_sentences(results: Results) -> list[str]:
     falls above. So −Δ and p*, which are nearly functions of confidence, rank as confidence does only above.
     """
     classes, found = int(results.settings["classes"]), []
-    for _, row in where(results.screening, test="paper", alpha=LEVEL, kind="id").iterrows():
-        invalid = classes > 2 and row["flagged"] > LEVEL
+    for _, row in where(results.screening, test="paper", kind="id")[:1].iterrows():
+        invalid = classes > 2 and row["flagged"] > row["alpha"]
         why = ": its level does not hold, because its null hypothesis is false for three classes or more"
         rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}” at the 5 % level"
         found.append(f"{rejects}{why if invalid else ''}.")
     table = where(results.ood, upside_down=True).dropna(subset="auroc")
-    signs = significant_sign(table, "auroc", 0.5)
     for sign, words in PAPER_SCORE_SAID.items():
-        rows = table[signs == sign]
+        rows = table[table["auroc_sign"] == sign]
         if len(rows):
             areas = [f"{number(area)} on “{name}”" for area, name in zip(rows["auroc"], rows["ood"], strict=True)]
             said = words.format(list_or_range(areas, rows["auroc"], number), comparisons_note(len(table)))
@@ -175,7 +171,7 @@ def coherence_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     chart = Chart("confidence", "mean coherence gap", (float(confidence[0]), 1), (0, highest), percent="x")
     chart.band(confidence.tolist(), least.tolist(), most.tolist(), SKY, "possible")
     chart.line(confidence.tolist(), least.tolist(), SKY, "forced by confidence")
-    for (name, rows), colour in zip(table.groupby("set", sort=False), COLOURS, strict=False):
+    for (name, rows), colour in zip(table.groupby("set", sort=False), CYCLE, strict=False):
         chart.name(name, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
         for _, row in rows.iterrows():
             told = f"{name}: Δ {number(row['gap'])} at {percent(row['confidence'])}, {row['samples']:,} samples"
@@ -193,6 +189,6 @@ def gap_chart(results: Results) -> dict[str, tuple[Chart, str]]:
         return {}
     ends = (0, float(table["bin_high"].max())), (0, max(1e-9, float(table["share"].max())))
     chart = Chart("coherence gap Δ", "share of samples", *ends, percent="y", height=200)
-    for (name, rows), colour in zip(table.groupby("set", sort=False), COLOURS, strict=False):
+    for (name, rows), colour in zip(table.groupby("set", sort=False), CYCLE, strict=False):
         chart.line(rows[["bin_low", "bin_high"]].to_numpy().ravel(), rows["share"].repeat(2), colour, name)
     return {"gaps": (chart, "Histograms of the coherence gap of each set.")}

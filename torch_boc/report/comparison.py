@@ -15,15 +15,12 @@ from .._optional import require
 from ..calibration import CALIBRATORS, TemperatureScaling
 from ..data.atomic import check_folder, write
 from ..data.text import printable
+from ..plots import BLUE, ORANGE
 from .calibration import CALLED, calibration_advice, split_marks
-from .chart import BELOW, BLUE, ORANGE, Chart
+from .chart import BELOW, Chart
 from .coherence import forced_share
 from .elements import NOTHING, Cell, Table, cells
-from .render import PAGES, notebook
-from .report import FILES, Report, strict
-from .results import Results, frame, where
-from .review import flagged, unlike, violated
-from .words import (
+from .format import (
     CONDITION,
     PERCENT,
     UPSIDE_DOWN,
@@ -33,11 +30,14 @@ from .words import (
     range_text,
     score_label,
     short_percent,
-    significant_sign,
     value_text,
 )
+from .render import PAGES, cell_output
+from .report import FILES, Report, strict
+from .results import Results, frame, where
+from .review import flagged, guarantee, unlike, violated
 
-TITLE = "Know when you can act on what your classifier says"
+TITLE = "Which predictions to trust: calibration, selective prediction, OOD detection and drift"
 INDEX = "index.html"
 # Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
 RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
@@ -50,24 +50,23 @@ COMPARED_SCORES = (
 # The pages of trainings that examples/live_digits.py has written; the page links to them.
 LIVE = "training/*/boc.html"
 ROW = 22  # the height of a name or a bar
-# The main numbers of a report that are in the table of one row for each model, and the titles of their columns.
+# The main numbers in the table of one row per model, and the titles of their columns.
 GLANCE = {
     "accuracy": "accuracy",
-    "ECE": "ECE",
+    "ece": "ECE",
+    "coverage": "coverage at ≤ 1 % error",
     "detected": "OOD detected at 5 % FPR",
-    "accepted at 1 % error": "accepted at 1 % error",
-    "detection delay": "detection delay, in samples",
+    "delay": "detection delay",
 }
 
 
 class Bar(NamedTuple):
-    """A bar of a model in a chart, with words beside it."""
+    """A bar of a model in a chart, with a label."""
 
     name: str
-    start: float
     end: float
     colour: str
-    words: str
+    label: str
 
 
 class Comparison:
@@ -125,14 +124,14 @@ class Comparison:
         """
         found, areas = [], []
         for ood, table in self.differences.groupby("ood", sort=False):
-            sure = (table["difference_low"] > 0) | (table["difference_high"] < 0)
+            excludes_0 = (table["difference_low"] > 0) | (table["difference_high"] < 0)
             about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
             minus = f"{about}: each model minus {table.iloc[0]['than']}"
             caption = f"{minus}, on the same samples, with 95 % intervals; bold if beyond 0"
-            names = "score" if ood else "number", table["model"].unique(), table.assign(sure=sure)
+            names = "score" if ood else "number", table["model"].unique(), table.assign(best=excludes_0)
             found.append(model_table(caption, *names, "difference", table["what"].unique(), sign=True))
         for name, report in self.reports.items():
-            areas.append(report.ood.assign(model=name, what=report.ood["score"], sure=False))
+            areas.append(report.ood.assign(model=name, what=report.ood["score"], best=False))
         if max(table["ood"].nunique() for table in areas) > 1:
             everything = require("pandas", purpose="evaluation needs").concat([table for table in areas if len(table)])
             for ood, table in everything.groupby("ood", sort=False):
@@ -142,30 +141,45 @@ class Comparison:
         return found
 
     def glance(self) -> Table:
-        """The main numbers: a row for each model."""
+        """The main numbers: one row per model."""
         rows = []
         for name, report in self.reports.items():
-            found = dict.fromkeys(GLANCE, NOTHING)
-            for value, what, _ in report.story.numbers:
-                found[what.partition(",")[0]] = Cell(value.removesuffix("s").removesuffix(" sample"))
+            found = dict.fromkeys(GLANCE, NOTHING) | {number.key: Cell(number.text) for number in report.story.numbers}
             for _, row in where(flagged(report.results), kind="ood").iterrows():
                 found["detected"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {score_label(row['score'])}")
             rows.append([Cell(name), *(found[key] for key in GLANCE)])
-        return Table(
-            "The main numbers of each model; the arrow is uncalibrated → calibrated", ["", *GLANCE.values()], rows
-        )
+        caption = "The main numbers of each model; ECE is uncalibrated → calibrated"
+        return Table(caption, ["", *GLANCE.values()], rows)
+
+    def reading(self) -> str:
+        """What the second row of `glance`, or the only one, means."""
+        place = min(2, len(self.reports))
+        name, report = list(self.reports.items())[place - 1]
+        numbers, advice = {x.key: x for x in report.story.numbers}, calibration_advice(report.results)
+        texts = [f"{name} is correct on {numbers['accuracy'].text} of its test set"] if "accuracy" in numbers else []
+        if "ece" in numbers and advice is not None:
+            better = "" if advice.best is None else f", and {percent(advice.best['ece'])} after calibration"
+            texts.append(f"Its calibration error is {percent(advice.plain['ece'])}{better}")
+        if "coverage" in numbers and math.isfinite(numbers["coverage"].value):
+            number = numbers["coverage"]
+            texts.append(f"The {number.text} most confident predictions can be automated ({number.note})")
+        for _, row in where(flagged(report.results), kind="ood").iterrows():
+            texts.append(f"At 5 % FPR, {percent(row['flagged'])} of {row['set']} is detected")
+        if "delay" in numbers and math.isfinite(numbers["delay"].value):
+            texts.append(f"The median delay until drift is detected is {numbers['delay'].text}")
+        return f"Reading row {place}: {'. '.join(texts)}." if texts else ""
 
     def conclusions(self) -> list[str]:
         """What the paired differences from the first model say: a sentence for each model that shares its samples."""
-        found, table = [], where(self.differences, ood="")
-        for name, rows in table.assign(shown=significant_sign(table, "difference")).groupby("model", sort=False):
-            said = []
+        sentences = []
+        for name, rows in where(self.differences, ood="").groupby("model", sort=False):
+            parts = []
             for _, row in rows.iterrows():
                 better = (row["difference"] > 0) == (row["what"] == "accuracy")
-                word = ("better" if better else "worse") if row["shown"] else "not shown to differ"
-                said.append(f"{row['what']} {word}, {value_text(row, 'difference', 1, 100, sign=True)} points")
-            found.append(f"{name} against {row['than']}, on the same samples: {'; '.join(said)}.")
-        return found
+                word = ("better" if better else "worse") if row["sign"] else "not shown to differ"
+                parts.append(f"{row['what']} {word}, {value_text(row, 'difference', 1, 100, sign=True)} points")
+            sentences.append(f"{name} against {row['than']}, on the same samples: {'; '.join(parts)}.")
+        return sentences
 
     def to_json(self) -> str:
         """A JSON object with the report of each model, as in `Report.to_json`.
@@ -196,7 +210,10 @@ class Comparison:
             glance=self.glance(),
             live={path.parent.name: path.relative_to(folder).as_posix() for path in sorted(folder.glob(LIVE))},
             tables=[self.table(), *self.tables()],
-            models=[(name, places[name], report.story) for name, report in self.reports.items()],
+            models=[
+                (name, places[name], str(report.results.settings.get("title", "")).partition(": ")[2], report.story)
+                for name, report in self.reports.items()
+            ],
         )
         return [write(folder / INDEX, page.encode()), *paths]
 
@@ -207,83 +224,78 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """The tables, and the finding and the warnings of each model, which notebooks show."""
-        said = {name: [report.story.finding, *report.story.warnings] for name, report in self.reports.items()}
-        return notebook(TITLE, said, [self.glance(), self.table(), *self.tables()], [])
+        texts = {name: [report.story.finding, *report.story.warnings] for name, report in self.reports.items()}
+        return cell_output(TITLE, texts, [self.glance(), self.table(), *self.tables()], [])
 
 
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
-    """The topics of all models, each with a sentence and a figure, as far as there are numbers."""
-    honest, tested, alarms = (list[Bar]() for _ in range(3))
-    silent, alphas, forced, made = list[str](), list[float](), dict[str, float](), []
-    plain, calibrated = list[float](), list[float]()
-    for name, report in reports.items():
-        results = report.results
-        confidence, accuracy = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
-        if accuracy == accuracy:
-            honest.append(Bar(name, accuracy, confidence, ORANGE, number(confidence - accuracy, 1, 100, sign=True)))
-        if (found := calibration_advice(results)) is not None:
-            plain.append(found.plain["ece"])
-            calibrated += [] if found.best is None else [found.best["ece"]]
-        for _, row in flagged(results).iterrows():
+    """The topics of all models, each with a sentence and a chart, if there are numbers: coverage comes first."""
+    made, data = [], [(name, report.results) for name, report in reports.items()]
+    accepted = [(name, x.acceptance.iloc[0], x) for name, x in data if len(x.acceptance)]
+    valid = [(name, row, x) for name, row, x in accepted if row["accepted"] and not violated(x)]
+    if valid:
+        shares = [row["accepted"] for _, row, _ in valid]
+        text = f"{range_text(shares, percent)} of predictions can be accepted: {guarantee(valid[0][2], valid[0][1])}."
+        without = [name for name, *_ in accepted if name not in {name for name, *_ in valid}]
+        text += f" None for {join_words(without)}." if without else ""
+        rows = [Bar(name, row["accepted"], BLUE, percent(row["accepted"])) for name, row, _ in valid]
+        made.append((f"Coverage at ≤ {short_percent(valid[0][1]['error'])} error", text, bars("coverage", rows, {}, 1)))
+    advice = {name: advice for name, x in data if (advice := calibration_advice(x)) is not None}
+    if advice:
+        rows, raw = [], [x.plain["ece"] for x in advice.values()]
+        calibrated = [x.best["ece"] for x in advice.values() if x.best is not None]
+        for name, x in advice.items():
+            rows.append(Bar(name, x.plain["ece"], ORANGE, percent(x.plain["ece"])))
+            rows += [] if x.best is None else [Bar(name, x.best["ece"], BLUE, percent(x.best["ece"]))]
+        text = f"ECE {range_text(raw, percent)}"
+        if calibrated:
+            where_ = "" if len(calibrated) == len(raw) else f" of {len(calibrated)} of {len(raw)} models"
+            text += f", {range_text(calibrated, percent)} after calibration{where_}"
+        kinds = {"uncalibrated": ORANGE, "calibrated": BLUE} if calibrated else {}
+        made.append(("Calibration", f"{text}.", bars("ECE", rows, kinds, max(raw))))
+    rows = []
+    for name, x in data:
+        for _, row in flagged(x).iterrows():
             colour = BLUE if row["kind"] == "id" else ORANGE
-            tested.append(Bar(name, 0.0, row["flagged"], colour, percent(row["flagged"])))
-        for _, row in results.delays[:1].iterrows():
-            alphas.append(row["alpha"])
-            if math.isfinite(row["delay"]) and not unlike(results):
-                alarms.append(Bar(name, 0.0, row["delay"], ORANGE, f"{row['delay']:,.0f}"))
-            else:
-                silent.append(name)
-        table = results.gaps[results.gaps["gap"] > 0]
-        if "coherence" in report.story.figures and len(table):
-            forced[name] = (table["forced_gap"] / table["gap"]).min()
-    if honest:
-        low = min(min(bar.start, bar.end) for bar in honest) - 0.02
-        drawn = bars("share", honest, {"accuracy": BLUE, "mean confidence": ORANGE}, (low, 1))
-        said = f"ECE {range_text(plain, percent)}"
-        said += f", {range_text(calibrated, percent)} after calibration." if len(calibrated) == len(plain) else "."
-        made.append(("Calibration", said, drawn))
-    if tested:
-        known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
-        said = f"At a nominal 5 % FPR the measured FPR is {range_text(known, percent)}"
-        said += f", and {range_text(others, percent)} of OOD samples are detected." if others else "."
-        void = [name for name, report in reports.items() if unlike(report.results)]
-        said += f" It is not valid for {join_words(void)}, whose held-out samples look different." if void else ""
-        drawn = bars("flagged", tested, {"ID": BLUE, "OOD": ORANGE}, (0, 1))
-        made.append(("OOD detection", said, drawn))
+            rows.append(Bar(name, row["flagged"], colour, percent(row["flagged"])))
+    if rows:
+        fpr, detected = ([bar.end for bar in rows if bar.colour == colour] for colour in (BLUE, ORANGE))
+        text = f"At a nominal 5 % FPR the measured FPR is {range_text(fpr, percent)}"
+        text += f", and {range_text(detected, percent)} of OOD samples are detected." if detected else "."
+        void = [name for name, x in data if unlike(x)]
+        text += f" It is not valid for {join_words(void)}, whose held-out samples look different." if void else ""
+        made.append(("OOD detection", text, bars("flagged", rows, {"ID (FPR)": BLUE, "OOD (detected)": ORANGE}, 1)))
+    delays = [(name, row, x) for name, x in data for _, row in x.delays[:1].iterrows()]
+    alarms = [(name, row["delay"]) for name, row, x in delays if math.isfinite(row["delay"]) and not unlike(x)]
     if alarms:
-        delays = [bar.end for bar in alarms]
-        said = f"Median detection delay {range_text(delays, '{:,.0f}'.format)} samples"
-        said += f"; none for {join_words(silent)}. " if silent else ". "
-        said += f"The probability of ever raising a false alarm is at most {short_percent(max(alphas))}, {CONDITION}."
-        made.append(("Drift", said, bars("detection delay in samples", alarms, {}, (0, max(delays)), "")))
-    if forced:
-        least = min(forced, key=forced.__getitem__)
-        said = f"Confidence forces at least {percent(forced[least])} of the mean coherence gap. Here {least}:"
-        drawn = Markup(reports[least].story.figures["coherence"])
-        made.append(("Coherence gap", said, drawn))
+        text = f"Median detection delay {range_text([delay for _, delay in alarms], '{:,.0f}'.format)} samples"
+        silent = [name for name, *_ in delays if name not in dict(alarms)]
+        text += f"; none for {join_words(silent)}. " if silent else ". "
+        alpha = short_percent(max(row["alpha"] for _, row, _ in delays))
+        text += f"The probability of ever raising a false alarm is at most {alpha}, {CONDITION}."
+        rows = [Bar(name, delay, ORANGE, f"{delay:,.0f}") for name, delay in alarms]
+        most = max(delay for _, delay in alarms)
+        made.append(("Drift", text, bars("detection delay in samples", rows, {}, most, percent="")))
     return made
 
 
-def bars(
-    xlabel: str, rows: list[Bar], kinds: Mapping[str, str], ends: tuple[float, float], percent: str = "x"
-) -> Markup:
-    """A chart with the bars of each model under its name; a bar that does not begin at 0 has a dot at both ends."""
-    names, down, told = dict.fromkeys(bar.name for bar in rows), 0.0, []
-    height = ROW * (len(rows) + len(names))
-    chart = Chart(xlabel, "", ends, (height, 0), percent=percent, height=height + BELOW)
+def bars(xlabel: str, rows: list[Bar], kinds: Mapping[str, str], most: float, percent: str = "x") -> Markup:
+    """A chart with the bars of each model below its name; charts of as many models have the same height."""
+    names, down, tooltips = dict.fromkeys(bar.name for bar in rows), 0.0, []
+    height = 3 * ROW * len(names)
+    step = height / (len(rows) + len(names))
+    chart = Chart(xlabel, None, (0, most), (height, 0), percent=percent, height=height + BELOW)
     for kind, colour in kinds.items():
         chart.name(kind, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
     for name in names:
-        own = [bar for bar in rows if bar.name == name]
-        told.append(f"{name}: {', '.join(bar.words for bar in own)}")
-        chart.row_label(down + ROW / 2, name)
-        for bar in own:
-            down += ROW
-            chart.bar(down + 0.3 * ROW, (bar.start, bar.end), bar.colour, told[-1], bar.words)
-            if bar.start:
-                chart.dot(bar.start, down + 0.3 * ROW, BLUE, told[-1])
-        down += ROW
-    return Markup(chart.svg(f"{xlabel}. {'; '.join(told)}."))
+        group = [bar for bar in rows if bar.name == name]
+        tooltips.append(f"{name}: {', '.join(bar.label for bar in group)}")
+        chart.row_label(down + step / 2, name)
+        for bar in group:
+            down += step
+            chart.bar(down + 0.3 * step, (0, bar.end), bar.colour, tooltips[-1], bar.label)
+        down += step
+    return Markup(chart.svg(f"{xlabel}. {'; '.join(tooltips)}."))
 
 
 def contrast(results: Results) -> dict[Cell, Cell]:
@@ -314,9 +326,9 @@ def contrast(results: Results) -> dict[Cell, Cell]:
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         add(f"flagged at 5 % FPR, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
     if len(results.acceptance) and (violated(results) or not results.acceptance["accepted"].iloc[0]):
-        found[Cell("accepted at 1 % error")] = Cell("not valid" if violated(results) else "none")
+        found[Cell("coverage at ≤ 1 % error")] = Cell("not valid" if violated(results) else "none")
     else:
-        add("accepted at 1 % error", results.acceptance, "accepted", **PERCENT)
+        add("coverage at ≤ 1 % error", results.acceptance, "accepted", **PERCENT)
     add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         rows = where(results.gaps, kind=kind)
@@ -356,15 +368,15 @@ def _alike(name: str) -> str:
 
 
 def model_table(caption: str, title: str, models: Any, table: Any, column: str, what: Any, **how: Any) -> Table:
-    """A table with a row for each score, or other number, in `what`, and a column for each model.
+    """A table with one row per score, or other number, in `what`, and one column per model.
 
-    `table` is a DataFrame with the columns `model`, `what`, `column`, and `sure`: whether a value is emphasised.
+    `table` is a DataFrame with the columns `model`, `what`, `column`, and `best`: whether a value is emphasised.
     """
     rows = []
     for name in what:
         part, found = where(table, what=name), {}
-        for model, cell, sure in zip(part["model"], cells(part, column, **how), part["sure"], strict=True):
-            found[model] = cell._replace(best=bool(sure))
+        for model, cell, best in zip(part["model"], cells(part, column, **how), part["best"], strict=True):
+            found[model] = cell._replace(best=bool(best))
         if any(cell != NOTHING for cell in found.values()):
             mark = UPSIDE_DOWN if name == "structural_score" else ""
             rows.append([Cell(score_label(name), mark=mark), *(found.get(model, NOTHING) for model in models)])

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
-from .chart import COLOURS, SETS, Chart
+from ..plots import CYCLE
+from .chart import SETS, Chart
 from .elements import NOTHING, Cell, Section, Table, cells, make_table
-from .results import Results, where
-from .words import (
+from .format import (
     BASELINE,
     FEW,
     PERCENT,
@@ -17,9 +17,9 @@ from .words import (
     number,
     percent,
     score_label,
-    significant_sign,
     value_text,
 )
+from .results import Results, where
 
 # The score of `ConformalTest` and `DriftMonitor`.
 DEFAULT = "gen"
@@ -36,13 +36,12 @@ def detection_section(results: Results) -> Section:
     if not len(sets):
         return Section(title, ["No OOD set was given: detection is not evaluated."])
     table = results.ood[~results.ood["upside_down"].astype(bool) & results.ood["auroc"].notna()]
-    table = table.assign(above=significant_sign(table, "auroc", 0.5))
     hopeless: list[str] = []
     sentences, charts, tables, more = [], {}, [], {}
     for place, name in enumerate(sets):
         rows, whole = where(table, ood=name), where(results.ood, ood=name)
         own = whole[whole["kind"] != "score"].sort_values("auroc", ascending=False, kind="stable")["score"][:OWN]
-        if (rows["above"] > 0).any():
+        if (rows["auroc_sign"] > 0).any():
             sentences.append(advice(name, rows, short=len(sets) > FEW))
         elif len(rows):
             hopeless.append(f"“{name}”")
@@ -53,7 +52,7 @@ def detection_section(results: Results) -> Section:
             "detected at 5 % FPR": detected_cells(main, bars=True),
             "AUROC": areas,
         }
-        tables.append(make_table(f"{results.known} against {name}", columns, "bars"))
+        tables.append(make_table(f"{results.test_set} against {name}", columns, "bars"))
         more[f"All {len(whole)} scores on {name}, with intervals"] = [score_table(results, name, whole)]
         if place < SETS:
             charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *own))
@@ -99,7 +98,7 @@ def score_table(results: Results, name: str, table: Any) -> Table:
     both = where(results.overlaps, set=name, suspicious=True)
     shared = f"; {both.iloc[0]['shared']:,} samples are in both sets" if len(both) else ""
     return make_table(
-        f"{results.known} (positive) against {name}, with 95 % intervals. The detection rate is 1 − FPR95{shared}",
+        f"{results.test_set} (positive) against {name}, with 95 % intervals. The detection rate is 1 − FPR95{shared}",
         {
             "score": score_names(table),
             "AUROC": cells(table, "auroc", best=table["auroc"].max()),
@@ -113,13 +112,13 @@ def score_table(results: Results, name: str, table: Any) -> Table:
 def roc_chart(results: Results, table: Any, scores: Sequence[str]) -> tuple[Chart, str]:
     """ROC curves of some scores on one OOD set; that of p* often lies on that of confidence, so it is dashed."""
     name, parts = table.iloc[0]["ood"], []
-    chart = Chart(f"{name} passed", f"{results.known} passed")
+    chart = Chart(f"{name} passed", f"{results.test_set} passed")
     chart.rule((0, 1), (0, 1))
-    for score, colour in zip(scores, cycle(COLOURS), strict=False):
+    for score, colour in zip(scores, cycle(CYCLE), strict=False):
         curve, row = where(results.roc, ood=name, score=score), where(table, score=score)
         if len(curve):
             mark = f", {UPSIDE_DOWN}" if row.iloc[0]["upside_down"] else ""
             parts.append(f"{score_label(score)} {number(row.iloc[0]['auroc'], 3)}{mark}")
             style = 'stroke-dasharray="5 4"' if score == "log_p_value" else ""
             chart.line(curve["fpr"], curve["tpr"], colour, parts[-1], style)
-    return chart, f"ROC curves, {results.known} against {name}: AUROC {', '.join(parts)}."
+    return chart, f"ROC curves, {results.test_set} against {name}: AUROC {', '.join(parts)}."

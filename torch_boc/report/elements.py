@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .chart import Chart
-from .words import interval_text, number
+from .format import interval_text, number
 
 
 class Cell(NamedTuple):

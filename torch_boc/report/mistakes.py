@@ -3,8 +3,8 @@
 from typing import Any
 
 from .elements import Cell, Section, Table, cells, make_table
+from .format import PERCENT, comparisons_note, counted, join_words, percent, small_number
 from .results import Results
-from .words import PERCENT, comparisons_note, counted, join_words, percent, significant_sign, small_number
 
 # How many classes and confusions are shown at once, and how many predictions a class shown has at least.
 WORST, CONFUSIONS, FEWEST = 5, 3, 10
@@ -15,14 +15,14 @@ def error_section(results: Results) -> Section | None:
     table, confusions = results.classes, results.confusions
     if not len(table):
         return None
-    wrong, said = int((table["samples"] * (1 - table["right"])).round().sum()), []
+    wrong, said = int((table["samples"] * (1 - table["precision"])).round().sum()), []
     pairs = confusions.assign(**{x: confusions[x].map(results.class_name) for x in ("target", "prediction")})
     for _, row in pairs.head(CONFUSIONS).iterrows():
         said.append(f"{row['target']} predicted as {row['prediction']} {counted(row['samples'], 'time')}")
     lead = f"{counted(wrong, 'error')}: {join_words(said)}." if said else "No prediction is wrong."
-    uneven = table[significant_sign(table, "excess") != 0].sort_values("excess", key=abs, ascending=False)
+    uneven = table[table["sign"] != 0].sort_values("excess", key=abs, ascending=False)
     sentences = [lead] + ([uneven_text(results, uneven, len(table))] if len(uneven) else [])
-    worst = table[table["samples"] >= FEWEST].sort_values("right", kind="stable")[:WORST]
+    worst = table[table["samples"] >= FEWEST].sort_values("precision", kind="stable")[:WORST]
     frequent = {"target": list(pairs["target"]), "prediction": list(pairs["prediction"])}
     frequent |= {"times": cells(pairs, "samples", 0)}
     folded = [class_table(results, table, "All classes"), make_table("The most frequent confusions", frequent)]
@@ -33,7 +33,7 @@ def error_section(results: Results) -> Section | None:
 def uneven_text(results: Results, uneven: Any, classes: int) -> str:
     """The class whose precision and confidence differ most, of those where chance does not explain it."""
     worst = uneven.iloc[0]
-    name, precision = results.class_name(int(worst["prediction"])), percent(worst["right"])
+    name, precision = results.class_name(int(worst["prediction"])), percent(worst["precision"])
     most = f"{name} has a precision of {precision} at a mean confidence of {percent(worst['confidence'])}"
     return f"Miscalibrated by class: {len(uneven)} of {classes:,}{comparisons_note(classes)}; {most}."
 
@@ -42,7 +42,7 @@ def class_table(results: Results, table: Any, caption: str) -> Table:
     """The precision of each predicted class, and its confidence."""
     names = zip(map(results.class_name, table["prediction"]), table["samples"], strict=True)
     columns: dict[str, Any] = {"prediction": [Cell(name, f"n = {n:,}") for name, n in names]}
-    columns["precision"] = cells(table, "right", **PERCENT)
+    columns["precision"] = cells(table, "precision", **PERCENT)
     columns["confidence"] = cells(table, "confidence", **PERCENT)
     columns |= {"calibrated": cells(table, "calibrated", **PERCENT)} if table["calibrated"].notna().any() else {}
     return make_table(caption, columns)

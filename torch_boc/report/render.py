@@ -11,13 +11,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ..plots import NOTEBOOK_STYLE
+from ..plots import notebook
 from .chart import PAGE_STYLE
 from .elements import Table
+from .glossary import GLOSSARY
 from .results import Results
-from .review import knee
 from .story import Narrative
-from .words import GLOSSARY
 
 TEMPLATES = Path(__file__).with_name("templates")
 SCRIPT = (TEMPLATES / "report.js").read_text(encoding="utf-8")
@@ -77,15 +76,18 @@ def page(results: Results, story: Narrative, up: str | None = None) -> str:
 
 
 def review_data(results: Results) -> dict[str, Any]:
-    """What the slider of the page shows: for each share that a person sees, the threshold and what is caught."""
+    """What the slider of the page shows: for each share to review, the threshold and what is detected."""
     table = results.review.astype(object).where(results.review.notna(), None)
-    found: dict[str, Any] = {"caught": {}}
+    data: dict[str, Any] = {
+        "detected": {},
+        "test_set": results.test_set,
+        "review_share": results.settings["review_share"],
+    }
     for name, rows in table.groupby("set", sort=False):
-        found["caught"][name] = rows["caught"].tolist()
-        if name == results.known:
-            found |= {"known": name} | {key: rows[key].tolist() for key in ("share", "threshold", "right")}
-    best = knee(results)
-    return found | ({"knee": best} if best == best else {})
+        data["detected"][name] = rows["detected"].tolist()
+        if name == results.test_set:
+            data |= {key: rows[key].tolist() for key in ("share", "threshold", "accuracy")}
+    return data
 
 
 def markdown(story: Narrative, links: Mapping[str, str] | None = None) -> str:
@@ -93,7 +95,7 @@ def markdown(story: Narrative, links: Mapping[str, str] | None = None) -> str:
     return PAGES.get_template("report.md.jinja").render(story=story, links=links)
 
 
-def notebook(title: str, models: Mapping[str, list[str]], tables: list[Table], figures: list[str]) -> str:
-    """Sentences by the name of the model, tables and figures, for a notebook."""
-    body = {"title": title, "models": models, "tables": tables, "drawn": [Markup(drawn) for drawn in figures]}
-    return f"{NOTEBOOK_STYLE}\n{PAGES.get_template('notebook.html.jinja').render(body)}"
+def cell_output(title: str, models: Mapping[str, list[str]], tables: list[Table], figures: list[str]) -> str:
+    """HTML for a notebook: sentences by the name of the model, tables and figures."""
+    content = {"title": title, "models": models, "tables": tables, "drawn": [Markup(drawn) for drawn in figures]}
+    return notebook(PAGES.get_template("notebook.html.jinja").render(content))

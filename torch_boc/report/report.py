@@ -13,11 +13,11 @@ from ..data.atomic import check_file, check_folder, write
 from ..data.errors import error_prefix
 from .calibration import MSP
 from .chart import SETS
-from .render import markdown, notebook, page
+from .format import BASELINE
+from .render import cell_output, markdown, page
 from .results import NAMES, TABLES, Results, frame, where
 from .review import violated
 from .story import Narrative, make_narrative
-from .words import BASELINE
 
 FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
 FILES = ("report.html", "report.md", "report.json", *(f"{name}.svg" for name in FIGURES))
@@ -52,12 +52,12 @@ class Report:
 
     @cached_property
     def story(self) -> Narrative:
-        """All that the report says: finding, numbers, actions, sections and figures."""
+        """The texts of the report: finding, numbers, actions, sections and figures."""
         return make_narrative(self.results)
 
     @property
     def verdict(self) -> list[str]:
-        """What the numbers say, in plain sentences."""
+        """What the numbers say, in sentences."""
         return self.story.verdict
 
     def figures(self) -> dict[str, str]:
@@ -93,11 +93,12 @@ class Report:
         return {name: float(x) for name, x in found.items() if not math.isnan(x)}
 
     def content(self) -> dict[str, Any]:
-        """Settings, finding, numbers, actions, decisions, summary and tables of columns, as a dict."""
+        """A dict of `settings`, `finding`, `actions`, `verdict`, `numbers`, `summary` and `tables` of columns."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         story = self.story
-        said = {"finding": story.finding, "numbers": story.numbers, "actions": story.actions, "verdict": story.verdict}
-        return {"settings": self.results.settings, **said, "summary": self.summary(), "tables": tables}
+        texts = {"finding": story.finding, "actions": story.actions, "verdict": story.verdict}
+        texts["numbers"] = [number._asdict() for number in story.numbers]
+        return {"settings": self.results.settings, **texts, "summary": self.summary(), "tables": tables}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as strict JSON, which is also written to `path` if there is one.
@@ -141,7 +142,7 @@ class Report:
         """The verdict, the main tables and a figure, which notebooks show."""
         story = self.story
         tables = [table for section in story.sections for table in section.tables if table.kind != "sortable"]
-        return notebook(story.finding, {"": story.verdict}, tables, list(story.figures.values())[:1])
+        return cell_output(story.finding, {"": story.verdict}, tables, list(story.figures.values())[:1])
 
 
 def strict(value: Any) -> Any:
@@ -212,4 +213,4 @@ def _restored(content: Any) -> Report:
         raise ValueError("table 'gaps': expected a row for each set, got none; write the report again")
     accuracy = settings.get("accuracy")
     settings = {"title": "", **settings, "accuracy": math.nan if accuracy is None else float(accuracy)}
-    return Report(Results(settings, **read))
+    return Report(Results(settings, read))

@@ -3,13 +3,12 @@
 import math
 from typing import Any
 
-from .chart import BLUE, COLOURS, ORANGE, SETS, Chart
+from ..plots import BLUE, CYCLE, ORANGE
+from .chart import SETS, Chart
 from .elements import Cell, Section, Table, cells, make_table
-from .results import Results, where
-from .words import (
+from .format import (
     CONDITION,
     FEW,
-    LEVEL,
     PERCENT,
     counted,
     join_words,
@@ -21,42 +20,31 @@ from .words import (
     short_percent,
     value_text,
 )
+from .results import Results, where
 
-# The largest share of the test set in the figure; the slider goes further. And the least gain over a random review.
-MOST_REVIEWED, LEAST_GAIN = 0.3, 0.02
 PAPER = "paper’s test"
-
-
-def knee(results: Results) -> float:
-    """The share to review beyond which more review finds fewer errors, or fewer of the first OOD set; NaN if none."""
-    table = results.review[results.review["share"].between(0, MOST_REVIEWED, "right")].dropna(subset="caught")
-    if not len(table):
-        return math.nan
-    table = where(table, set=table.iloc[0]["set"])
-    gained = table["caught"] - table["share"] / table["share"].max() * table["caught"].max()
-    return float(table.loc[gained.idxmax(), "share"]) if gained.max() > LEAST_GAIN else math.nan
 
 
 def reviewed(results: Results, share: float) -> tuple[float, str]:
     """The accuracy of the remainder if a share of the test set is reviewed, and what is detected, in words."""
-    rows, found = where(results.review, share=share), []
-    for _, row in rows.dropna(subset="caught").head(1 + FEW).iterrows():
-        found.append(f"{percent(row['caught'])} of " + ("the errors" if row["kind"] == "id" else f"“{row['set']}”"))
-    return float(rows["right"].iloc[0]), join_words(found)
+    rows, parts = where(results.review, share=share), []
+    for _, row in rows.dropna(subset="detected").head(1 + FEW).iterrows():
+        parts.append(f"{percent(row['detected'])} of " + ("the errors" if row["kind"] == "id" else f"“{row['set']}”"))
+    return float(rows["accuracy"].iloc[0]), join_words(parts)
 
 
 def review_section(results: Results) -> Section:
     """Risk against coverage, what the conformal test flags, and thresholds."""
-    share, sentences, more = knee(results), [], dict[str, Any]()
+    share, sentences, more = results.settings["review_share"], [], dict[str, Any]()
     note = "Risk-coverage curve: the error among the most confident predictions, by the share that is accepted. "
     if len(results.acceptance):
         sentences.append(accepted_sentence(results))
         more["Coverage at 1, 2 and 5 % error"] = [acceptance_table(results)]
         note += "" if violated(results) else "The dot is the accepted share with the guarantee."
-    if share == share:
-        accuracy, found = reviewed(results, share)
+    if share is not None:
+        accuracy, detected = reviewed(results, share)
         rest = f"leaves an accuracy of {percent(accuracy)} and " if accuracy == accuracy else ""
-        sentences.append(f"Reviewing the least confident {short_percent(share)} {rest}finds {found}.")
+        sentences.append(f"Reviewing the least confident {short_percent(share)} {rest}finds {detected}.")
     if len(results.screening):
         sentences += flagged_sentences(results)
         levels = results.screening["alpha"].unique()
@@ -67,21 +55,21 @@ def review_section(results: Results) -> Section:
 
 def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     """Risk against coverage, and what is accepted at the first error."""
-    table = results.review.dropna(subset="right")
+    table = results.review.dropna(subset="accuracy")
     if not len(table):
         return {}
-    coverage, risk = 1 - table["share"], 1 - table["right"]
+    coverage, risk = 1 - table["share"], 1 - table["accuracy"]
     most = max(float(risk.max()), 0.02) * 1.1
     chart = Chart("coverage: accepted share", "risk: error among accepted", (0, 1), (0, most), height=280)
-    chart.line(coverage, risk, BLUE, results.known)
+    chart.line(coverage, risk, BLUE, results.test_set)
     alt = f"Risk against coverage: the error is {percent(float(risk.iloc[0]))} if all predictions are accepted"
     for _, row in results.acceptance[:1].query("accepted > 0").iterrows():
         valid = ", not valid here" if violated(results) else ""
-        said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}{valid}"
-        alt += f"; {said}"
+        label = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}{valid}"
+        alt += f"; {label}"
         chart.rule((0, 1), (row["error"], row["error"]))
-        chart.name(said, f'<circle cx="8" cy="-4" r="4" fill="{ORANGE}"/>')
-        chart.dot(row["accepted"], row["wrong"], ORANGE, said, (row["wrong_low"], row["wrong_high"]))
+        chart.name(label, f'<circle cx="8" cy="-4" r="4" fill="{ORANGE}"/>')
+        chart.dot(row["accepted"], row["wrong"], ORANGE, label, (row["wrong_low"], row["wrong_high"]))
     chart.rule((0, 0), (0, most), marks='id="cut"')
     return {"review": (chart, f"{alt}.")}
 
@@ -96,7 +84,7 @@ def unlike(results: Results) -> str:
     held_out = held_out_name(results)
     if not held_out or not results.settings.get("violations"):
         return ""
-    return f"“{results.known}” does not look like the held-out samples “{held_out}”"
+    return f"“{results.test_set}” does not look like the held-out samples “{held_out}”"
 
 
 def violated(results: Results) -> str:
@@ -110,13 +98,13 @@ def violated(results: Results) -> str:
 
 def condition(results: Results) -> str:
     """The condition of every guarantee; repeated held-out rows make it one more."""
-    repeated = (held_out_name(results) or results.known) in results.settings.get("repeated", {})
+    repeated = (held_out_name(results) or results.test_set) in results.settings.get("repeated", {})
     return f"{CONDITION} and its repeated rows are different samples" if repeated else CONDITION
 
 
 def guarantee(results: Results, row: Any) -> str:
     """What is guaranteed of accepted predictions, with its probability and its condition."""
-    sure = short_percent(row["confidence"])
+    sure = short_percent(row["probability"])
     return f"error ≤ {short_percent(row['error'])} with {sure} probability, {condition(results)}"
 
 
@@ -145,7 +133,7 @@ def acceptance_table(results: Results) -> Table:
     table = table.assign(least=1 / (1 + (-odds[odds.abs() < math.inf]).map(math.exp)))
     row = table.iloc[0]
     return make_table(
-        f"Error among accepted predictions, guaranteed with {short_percent(row['confidence'])} probability, "
+        f"Error among accepted predictions, guaranteed with {short_percent(row['probability'])} probability, "
         f"{condition(results)}{' (not valid here)' if violated(results) else ''}. Calibrated on "
         f"{held_out_text(results, row)}",
         {
@@ -160,13 +148,14 @@ def acceptance_table(results: Results) -> Table:
 
 def held_out_text(results: Results, row: Any) -> str:
     """The held-out samples of a row, in words."""
-    name = f"“{row['held_out']}”" if row["held_out"] else f"a random half of “{results.known}”"
+    name = f"“{row['held_out']}”" if row["held_out"] else f"a random half of “{results.test_set}”"
     return f"{counted(row['held_out_samples'], 'sample')}, {name}"
 
 
 def flagged(results: Results) -> Any:
     """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
-    return where(results.screening, test="conformal", alpha=LEVEL).dropna(subset="flagged").drop_duplicates("kind")
+    table = where(results.screening, test="conformal", alpha=results.settings["level"])
+    return table.dropna(subset="flagged").drop_duplicates("kind")
 
 
 def flagged_sentences(results: Results) -> list[str]:
@@ -174,41 +163,43 @@ def flagged_sentences(results: Results) -> list[str]:
     table = where(results.screening, test="conformal")
     if not len(table):
         return []
-    score = table.iloc[0]["score"]
-    rows = where(table, score=score, alpha=LEVEL)
+    score, level = table.iloc[0]["score"], results.settings["level"]
+    rows = where(table, score=score, alpha=level)
     known, others = rows.iloc[0], rows.iloc[1:]
     if math.isnan(known["flagged"]):
-        needed = math.ceil(1 / LEVEL - 1e-9) - 1
-        return [f"{needed} held-out samples are needed to flag at 5 % FPR, got {known['held_out_samples']:,}."]
-    told, missed, blind = [], [], []
+        needed = math.ceil(1 / level - 1e-9) - 1
+        got = f"{short_percent(level)} FPR, got {known['held_out_samples']:,}"
+        return [f"{needed} held-out samples are needed to flag at {got}."]
+    rates, missed, blind = [], [], []
     for _, row in others.iterrows():
         name = f"“{row['set']}”"
-        told.append(f"{value_text(row, 'flagged', **PERCENT)} of {name}")
+        rates.append(f"{value_text(row, 'flagged', **PERCENT)} of {name}")
         missed += [f"{percent(1 - row['flagged'])} of {name}"] if row["flagged_high"] < 0.5 else []
         # The interval does not know how the held-out samples vary, and with them the threshold.
-        blind += [name] if row["chance"] * len(others) > LEVEL else []
-    said = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
-    said += told if len(told) <= FEW else [list_or_range(told, others["flagged"], percent)]
+        blind += [name] if row["chance"] * len(others) > level else []
+    shares = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
+    shares += rates if len(rates) <= FEW else [list_or_range(rates, others["flagged"], percent)]
     pass_ = "passes" if len(missed) == 1 else "pass"
     but = f"; {list_or_range(missed, 1 - others['flagged'], percent)} {pass_} undetected" if missed else ""
     verb = "is" if len(blind) == 1 else "are"
     but += f"; {join_words(blind)} {verb} not shown to be flagged more often than ID samples" if blind else ""
-    found = [f"At a nominal 5 % FPR the conformal test of {score_label(score)} flags {join_words(said)}{but}."]
-    rates = where(results.thresholds, score=score, alpha=LEVEL)
-    for _, row in rates[rates["confidence"].isna()].iterrows():
-        if known["flagged_low"] > LEVEL and not unlike(results):
+    lead = f"At a nominal {short_percent(level)} FPR the conformal test of {score_label(score)}"
+    sentences = [f"{lead} flags {join_words(shares)}{but}."]
+    levels = where(results.thresholds, score=score, alpha=level)
+    for _, row in levels[levels["probability"].isna()].iterrows():
+        if known["flagged_low"] > level and not unlike(results):
             held = counted(known["held_out_samples"], "held-out sample")
             ends = f"{percent(row['rate_low'])} to {percent(row['rate_high'])}"
-            found.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
+            sentences.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
     if "flagged" in results.settings.get("violations", ()):
         table = where(table, kind="id").dropna(subset="chance")
         row = table.loc[table["chance"].idxmin()]
-        found.append(
+        sentences.append(
             f"The FPR is not valid here, because {unlike(results)}: at {short_percent(row['alpha'])} the conformal "
             f"test of {score_label(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, "
-            f"more than chance explains (p {p_text(row['chance'] * len(table))})."
+            f"more than chance explains ({p_text(row['chance'] * len(table))})."
         )
-    return found
+    return sentences
 
 
 def flagged_table(results: Results, alpha: float) -> Table:
@@ -229,8 +220,8 @@ def threshold_table(results: Results) -> Table:
     """The thresholds of the log odds, also as confidences."""
     table = where(results.thresholds, score="log_odds")
     table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
-    columns, chance = dict[str, Any](), short_percent(table["confidence"].max())
-    for sure, rows in table.groupby(table["confidence"].notna()):
+    columns, chance = dict[str, Any](), short_percent(table["probability"].max())
+    for sure, rows in table.groupby(table["probability"].notna()):
         name = f", with {chance} probability" if sure else ""
         columns["FPR"] = list(map(short_percent, rows["alpha"]))
         columns[f"confidence below{name}"] = cells(rows, "below", 3)
@@ -244,7 +235,7 @@ def threshold_table(results: Results) -> Table:
     )
 
 
-def delay_of(row: Any) -> str:
+def delay_text(row: Any) -> str:
     """The median detection delay of a row of `delays`, in words."""
     if math.isfinite(row["delay"]):
         return counted(int(row["delay"]), "sample")
@@ -264,26 +255,28 @@ def drift_section(results: Results) -> Section | None:
     chart = Chart("samples", "evidence of drift (log10)", *ends, percent="", height=240)
     chart.rule(ends[0], (limit, limit), "alarm")
     chart.rule((known, known), ends[1])
-    for (name, rows), colour in zip(streams, COLOURS[:SETS], strict=False):
+    for (name, rows), colour in zip(streams, CYCLE[:SETS], strict=False):
         places = where(drawn, ood=name).index
         chart.line(rows["sample"].loc[places], evidence.loc[places], colour, name)
         for at in rows["sample"][evidence.loc[rows.index] >= limit][:1]:
             chart.dot(at, limit, colour, f"{name}: alarm at sample {at:,}")
     sentences = delay_sentences(results, known)
-    note = f"SampleStats of a drift monitor over a stream of “{results.known}” that shifts to OOD samples."
+    note = (
+        f"Evidence (log10 wealth) of a drift monitor over a stream of “{results.test_set}” that shifts to OOD samples."
+    )
     return Section("Drift", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
 
 
 def delay_sentences(results: Results, known: int) -> list[str]:
     """The detection delays, and the condition of the monitor's guarantee."""
-    table, said = results.delays, []
-    promise = (
+    table, sentences = results.delays, []
+    guaranteed = (
         f"The probability of ever raising a false alarm is at most {short_percent(table['alpha'].max())}, "
         f"{condition(results)}."
     )
     for _, row in table.iterrows():
         more = f" (90 % within {row['delay_most']:,.0f})" if math.isfinite(row["delay_most"]) else ""
-        lead = f"Median detection delay for “{row['ood']}”: {delay_of(row)}{more}"
+        lead = f"Median detection delay for “{row['ood']}”: {delay_text(row)}{more}"
         if not math.isfinite(row["delay"]):
             lead = f"“{row['ood']}” is not detected"
         if row["missed"]:
@@ -292,15 +285,15 @@ def delay_sentences(results: Results, known: int) -> list[str]:
             lead += (
                 f"; {counted(row['early'], 'false alarm')} in {row['streams']:,} streams of {known:,} ID samples first"
             )
-        said.append(f"{lead}.")
+        sentences.append(f"{lead}.")
     if len(table) > FEW:
-        found = [delay for delay in table["delay"] if math.isfinite(delay)]
-        delays = f": {range_text(found, '{:,.0f}'.format)} samples" if found else ""
-        said = [f"Median detection delay on {len(found)} of {len(table)} OOD sets{delays}."]
+        finite = [delay for delay in table["delay"] if math.isfinite(delay)]
+        delays = f": {range_text(finite, '{:,.0f}'.format)} samples" if finite else ""
+        sentences = [f"Median detection delay on {len(finite)} of {len(table)} OOD sets{delays}."]
     if "drift" in results.settings.get("violations", ()):
         row = table.loc[table["early"].idxmax()]
         early = f"the monitor alarms before the first OOD sample in {row['early']:,} of {row['streams']:,} streams"
-        promise = f"The bound on false alarms is not valid here, because {unlike(results)}: {early}."
+        guaranteed = f"The bound on false alarms is not valid here, because {unlike(results)}: {early}."
     elif unlike(results):
-        promise = f"The bound on false alarms is not valid here, because {unlike(results)}."
-    return [*said, promise]
+        guaranteed = f"The bound on false alarms is not valid here, because {unlike(results)}."
+    return [*sentences, guaranteed]

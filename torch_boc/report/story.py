@@ -13,22 +13,21 @@ from .calibration import calibration_advice, calibration_section, direction, lea
 from .coherence import coherence_section
 from .detection import detection_section
 from .elements import Section
+from .format import PERCENT, counted, interval_text, join_words, percent, short_percent
 from .mistakes import error_section, sample_section
 from .results import Results, where
 from .review import (
     condition,
-    delay_of,
+    delay_text,
     drift_section,
     guarantee,
     held_out_name,
-    knee,
     refusal,
     review_section,
     reviewed,
     unlike,
     violated,
 )
-from .words import counted, interval_text, join_words, percent, short_percent
 
 TOPICS = (
     calibration_section,
@@ -51,7 +50,25 @@ FROM_PROBABILITIES = (
     f"logarithms of the given probabilities, with {SMALLEST} instead of a probability of 0; the energy is left out, "
     "because it is always 0 after a softmax"
 )
-MISFIT = "the labels do not match the logits"
+MISFIT, GUESSING = "the labels do not match the logits", "accuracy no better than guessing"
+
+
+class Number(NamedTuple):
+    """A main number of a report.
+
+    Attributes:
+        key: its name for programs: accuracy, confidence, ece, coverage, review or delay.
+        text: the value with its unit, or why there is none.
+        label: what it is.
+        note: its interval, or its condition.
+        value: the value as a share or in samples; NaN if there is none or it is not valid.
+    """
+
+    key: str
+    text: str
+    label: str
+    note: str
+    value: float
 
 
 class Narrative(NamedTuple):
@@ -60,7 +77,7 @@ class Narrative(NamedTuple):
     Attributes:
         finding: the title.
         headline: the sets and their sizes, in one line.
-        numbers: the most important numbers, each with what it is, and small print.
+        numbers: the main numbers.
         actions: what to do, each with a command or a name.
         warnings: what is wrong with the samples.
         sections: the topics.
@@ -70,7 +87,7 @@ class Narrative(NamedTuple):
 
     finding: str
     headline: str
-    numbers: list[tuple[str, str, str]]
+    numbers: list[Number]
     actions: list[tuple[str, str]]
     warnings: list[str]
     sections: list[Section]
@@ -80,7 +97,7 @@ class Narrative(NamedTuple):
     @property
     def verdict(self) -> list[str]:
         """All sentences."""
-        return [*self.warnings, *(said for section in self.sections for said in section.sentences)]
+        return [*self.warnings, *(sentence for section in self.sections for sentence in section.sentences)]
 
 
 def make_narrative(results: Results) -> Narrative:
@@ -93,31 +110,28 @@ def make_narrative(results: Results) -> Narrative:
             sections.append(section._replace(sentences=[], aside=[]) if few else section)
             for name, (chart, alt) in section.charts.items():
                 figures[name] = chart.svg(alt)
-    name, found = str(results.settings.get("title", "")).partition(": ")[0], finding(results)
-    title = f"{name}: {found}" if name else found[0].upper() + found[1:]
+    name, result = str(results.settings.get("title", "")).partition(": ")[0], finding(results)
+    title = f"{name}: {result}" if name else result[0].upper() + result[1:]
     measured, accuracy = measured_how(results), results.settings["accuracy"]
     parts = [measured["samples"], f"accuracy {percent(accuracy)}" if accuracy == accuracy else ""]
     parts.append(f"{measured['classes']} classes")
-    said = title, " · ".join(filter(None, parts)), numbers(results), actions(results), warnings_of(results)
-    return Narrative(*said, sections, figures, measured)
+    headline = " · ".join(filter(None, parts))
+    parts_above = title, headline, numbers(results), actions(results), warnings_of(results)
+    return Narrative(*parts_above, sections, figures, measured)
 
 
 def size(results: Results) -> int:
     """The number of test samples."""
-    return int(results.settings["samples"][results.known])
+    return int(results.settings["samples"][results.test_set])
 
 
-def guessing_error(results: Results) -> float:
-    """How far from 1 / classes the accuracy of guesses can be."""
-    chance = 1 / results.settings["classes"]
-    return BELOW_CHANCE * math.sqrt(chance * (1 - chance) / size(results))
-
-
-def labels_fit(results: Results) -> bool:
-    """Whether the accuracy is at least that of guessing, and not above it only for labels that are lower by one."""
+def doubt(results: Results) -> str:
+    """MISFIT if the accuracy is below that of guessing, or above it only with labels lower by one; GUESSING; or ""."""
     accuracy, chance = float(results.settings["accuracy"]), 1 / results.settings["classes"]
-    error = guessing_error(results)
-    return not (accuracy < chance - error or accuracy < chance + error < results.settings.get("shifted_accuracy", 0.0))
+    error = BELOW_CHANCE * math.sqrt(chance * (1 - chance) / size(results))
+    if accuracy < chance - error or accuracy < chance + error < results.settings.get("shifted_accuracy", 0.0):
+        return MISFIT
+    return GUESSING if accuracy <= chance + error / 2 else ""
 
 
 def constant_class(results: Results) -> str:
@@ -126,24 +140,24 @@ def constant_class(results: Results) -> str:
         return ""
     row, rest = results.classes.iloc[0], results.confusions.sort_values("samples", ascending=False)
     name = results.class_name(int(row["prediction"]))
-    if len(rest) and rest.iloc[0]["samples"] > row["right"] * row["samples"]:
+    if len(rest) and rest.iloc[0]["samples"] > row["precision"] * row["samples"]:
         return f"{name}; the majority class is {results.class_name(int(rest.iloc[0]['target']))}"
     return f"{name}, the majority class"
 
 
 def warnings_of(results: Results) -> list[str]:
     """What is wrong with the samples: labels that do not fit, small sets, shared samples, leaks, what is left out."""
-    settings, found = results.settings, []
+    settings, found, doubtful = results.settings, [], doubt(results)
     sizes, accuracy = settings["samples"], settings["accuracy"]
     if size(results) < FEWEST:
         few = f"Nothing can be said with {counted(size(results), 'test sample')}; collect at least {FEWEST}"
         found.append(f"{few}, and {SMALL_SET} or more for intervals.")
-    elif not labels_fit(results):
+    elif doubtful == MISFIT:
         guess, shifted = percent(1 / settings["classes"]), settings.get("shifted_accuracy", 0.0)
         from_one = f" With each label lower by one, it is {percent(shifted)}." if shifted > accuracy else ""
         lead = f"{MISFIT.capitalize()}: accuracy is {percent(accuracy)}, and guessing gives {guess}."
         found.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
-    elif accuracy <= 1 / settings["classes"] + guessing_error(results) / 2:
+    elif doubtful:
         found.append(f"Accuracy is {percent(accuracy)}, no better than guessing: there is nothing to calibrate.")
     if constant := constant_class(results):
         found.append(f"Every prediction is {constant}: no sample is distinguished from another class.")
@@ -152,8 +166,8 @@ def warnings_of(results: Results) -> list[str]:
         few = f"With fewer than {SMALL_SET} samples"
         found.append(f"{few} numbers are rough and intervals too narrow: {join_words(small)}.")
     for _, row in where(results.overlaps, suspicious=True).iterrows():
-        names = {"test": f"“{results.known}”", "other": f"“{row['set']}”"}
-        found.append(overlap_message(row["kind"], row["shared"], sizes[results.known], **names))
+        names = {"test": f"“{results.test_set}”", "other": f"“{row['set']}”"}
+        found.append(overlap_message(row["kind"], row["shared"], sizes[results.test_set], **names))
     repeated = settings.get("repeated", {}).items()
     found += [repeated_message(count, sizes[name], f"“{name}”") for name, count in repeated]
     found += leak_sentences(results)
@@ -170,87 +184,94 @@ def warnings_of(results: Results) -> list[str]:
 
 def finding(results: Results) -> str:
     """The most important result in a few words, without the name of the model."""
-    found = calibration_advice(results)
+    advice, doubtful = calibration_advice(results), doubt(results)
     if size(results) < FEWEST:
         return f"{counted(size(results), 'test sample')}: too few to evaluate"
-    if not labels_fit(results):
+    if doubtful == MISFIT:
         return MISFIT
     if constant_class(results):
         return "constant prediction"
-    if found is None:
+    if doubtful:
+        return doubtful
+    if advice is None:
         return "calibration not evaluated: no targets"
-    if found.plain["ece_low"] <= 0:
+    if not advice.miscalibrated:
         return f"no miscalibration detected with {size(results):,} samples"
-    said = f"{direction(results)}: ECE {percent(found.plain['ece'])}"
-    if found.best is None:
-        return said
-    after = "" if found.best["ece_low"] <= 0 else f" to {percent(found.best['ece'])}"
-    return f"{said}; {found.best['method']} {found.verb} it{after}"
+    result = f"{direction(results)}: ECE {percent(advice.plain['ece'])}"
+    if advice.best is None:
+        return result
+    size_of_it = "" if advice.verb == "corrects" else f" to {percent(advice.best['ece'])}"
+    return f"{result}; {advice.best['method']} {advice.verb} it{size_of_it}"
 
 
-def numbers(results: Results) -> list[tuple[str, str, str]]:
-    """The most important numbers, each with what it is, and small print."""
-    settings, found, share = results.settings, calibration_advice(results), knee(results)
-    many = f"{counted(size(results), 'sample')}, {settings['classes']:,} classes"
-    if found is None:
-        tiles = [(percent(results.gaps.iloc[0]["confidence"]), "mean confidence", many)]
-    else:
-        tiles = [(percent(settings["accuracy"]), "accuracy", many)]
+def numbers(results: Results) -> list[Number]:
+    """The main numbers: accuracy, ECE, coverage at a guaranteed error, the share to review and the detection delay."""
+    settings, advice, share = results.settings, calibration_advice(results), results.settings["review_share"]
+    key, value, label = "accuracy", settings["accuracy"], "accuracy"
+    if advice is None:
+        key, value, label = "confidence", float(results.gaps.iloc[0]["confidence"]), "mean confidence"
+    sizes = f"{counted(size(results), 'sample')}, {settings['classes']:,} classes"
+    found = [Number(key, percent(value), label, sizes, value)]
     if size(results) < FEWEST:
-        return tiles
-    if found is not None:
-        value, small = percent(found.plain["ece"]), f"uncalibrated {interval_text(found.plain, 'ece', 1, 100)}"
-        if found.best is not None:
-            value += f" → {percent(found.best['ece'])}"
-            small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
-        tiles.append((value, "ECE", f"{small} (95 %)"))
+        return found
+    if advice is not None:
+        text, note = percent(advice.plain["ece"]), f"uncalibrated {interval_text(advice.plain, 'ece', **PERCENT)}"
+        if advice.best is not None:
+            text += f" → {percent(advice.best['ece'])}"
+            note += f"; {advice.best['method']} {interval_text(advice.best, 'ece', **PERCENT)}"
+        found.append(Number("ece", text, "ECE", f"{note} (95 % intervals)", advice.plain["ece"]))
     for _, row in results.acceptance[:1].iterrows():
-        value, small = percent(row["accepted"]), guarantee(results, row)
+        text, note, value = percent(row["accepted"]), guarantee(results, row), row["accepted"]
         if not row["accepted"]:
-            value, small = "none", refusal(row)
+            text, note, value = "none", refusal(row), math.nan
         elif violated(results):
-            value, small = "not valid", f"{percent(row['wrong'])} of what it accepts are wrong; {violated(results)}"
-        tiles.append((value, f"accepted at {short_percent(row['error'])} error", small))
-    if found is None and share == share:
-        tiles.append((short_percent(share), "to review", f"finds {reviewed(results, share)[1]}"))
+            text, value = "not valid", math.nan
+            note = f"{percent(row['wrong'])} of what it accepts are wrong; {violated(results)}"
+        found.append(Number("coverage", text, f"coverage at ≤ {short_percent(row['error'])} error", note, value))
+    if advice is None and share is not None:
+        note = f"finds {reviewed(results, share)[1]}"
+        found.append(Number("review", short_percent(share), "to review", note, share))
     for _, row in results.delays[:1].iterrows():
-        bound = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {condition(results)}"
-        small = f"not valid here: {unlike(results)}" if unlike(results) else bound
-        tiles.append((delay_of(row), f"detection delay, {row['ood']}", small))
-    return tiles
+        note = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {condition(results)}"
+        note = f"not valid here: {unlike(results)}" if unlike(results) else note
+        value = math.nan if unlike(results) else row["delay"]
+        found.append(Number("delay", delay_text(row), f"detection delay, {row['ood']}", note, value))
+    return found
 
 
 def actions(results: Results) -> list[tuple[str, str]]:
     """What to do now: sentences, each with a command or a name."""
-    found, share = calibration_advice(results), knee(results)
+    advice, share = calibration_advice(results), results.settings["review_share"]
     if size(results) < FEWEST:
         return [(f"Collect at least {FEWEST} test samples, then run this again.", "")]
-    if not labels_fit(results):
+    if doubt(results) == MISFIT:
         return [("Check the order of the classes and the first label, then run this again.", "")]
     if constant := constant_class(results):
         return [(f"Check the training of the model: every prediction is {constant}.", "")]
-    # Without a split that can be trusted, the numbers are those of the test set as the held-out samples.
+    if doubt(results):
+        return [("Check the labels and the training of the model: its accuracy is that of guessing.", "")]
+    # Without a trusted split, the numbers are those of the test set as the held-out samples.
     steps, tested = [], f"new.npz --calibration {'val.npz' if held_out_name(results) else 'test.npz'}"
+    best = None if advice is None else advice.best
     # Logits of a calibrator with many weights void the guarantee, if it was fitted on the held-out samples.
-    raw = " (by uncalibrated logits)" if found is not None and found.best is not None else ""
-    if found is not None and found.best is not None:
-        names = {method.name: method.__name__ for method in CALIBRATORS}
-        said = f"Calibrate with {method_text(found.best)}."
-        steps.append((said, f"torch_boc.calibration.{names[found.best['method']]}"))
-    elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
-        said = "Fit a calibrator on held-out samples like those of the test set."
-        steps.append((said, "torch-boc report test.npz --calibration val.npz"))
+    raw = " (by uncalibrated logits)" if best is not None else ""
+    if best is not None:
+        name = next(method.__name__ for method in CALIBRATORS if method.name == best["method"])
+        steps.append((f"Calibrate with {method_text(best)}.", f"torch_boc.calibration.{name}"))
+    elif advice is not None and advice.miscalibrated and not advice.fitted:
+        text = "Fit a calibrator on held-out samples like those of the test set."
+        steps.append((text, "torch-boc report test.npz --calibration val.npz"))
     if unlike(results):
-        said = "Collect held-out samples like the new ones: no guarantee is valid with these."
-        return [*steps, (said, "torch-boc report test.npz --calibration new-val.npz")]
+        text = "Collect held-out samples like the new ones: no guarantee is valid with these."
+        return [*steps, (text, "torch-boc report test.npz --calibration new-val.npz")]
     accepted = results.acceptance[: int(not violated(results))].query("accepted > 0")
     for _, row in accepted.iterrows():
         most = "all" if row["accepted"] == 1 else f"the {percent(row['accepted'])} most confident"
-        said = f"Automate {most} predictions{raw}: {guarantee(results, row)}."
-        steps.append((said, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
-    if share == share and not len(accepted):
-        said, how = f"Review the least confident {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
-        steps.append((said, f"torch-boc screen {tested} {how} -o queue.csv"))
+        text = f"Automate {most} predictions{raw}: {guarantee(results, row)}."
+        steps.append((text, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
+    if share is not None and not len(accepted):
+        text, options = f"Review the least confident {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
+        steps.append((text, f"torch-boc screen {tested} {options} -o queue.csv"))
     return [*steps, ("Monitor for drift.", f"torch-boc monitor {tested} --state stream.pt")]
 
 

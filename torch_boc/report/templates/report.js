@@ -9,16 +9,16 @@
     slider.closest("p").hidden = false;
     const show = () => {
       const i = +slider.value, share = data.share[i];
-      const found = Object.entries(data.caught).filter(([, list]) => list[i] !== null)
-        .map(([name, list]) => `${percent(list[i])} of ${name === data.known ? "the errors" : name}`);
-      const rest = data.right[i] === null ? "" : ` Accuracy of the rest: ${percent(data.right[i])}.`;
+      const found = Object.entries(data.detected).filter(([, list]) => list[i] !== null)
+        .map(([name, list]) => `${percent(list[i])} of ${name === data.test_set ? "the errors" : name}`);
+      const rest = data.accuracy[i] === null ? "" : ` Accuracy of the rest: ${percent(data.accuracy[i])}.`;
       const told = `Review ${percent(share)}: confidence below ${percent(data.threshold[i])}.${rest} Found: ${found.join(", ")}.`;
       document.getElementById("live").textContent = told;
       slider.setAttribute("aria-valuetext", told);
       line.setAttribute("transform", `translate(${(1 - share) * width} 0)`);
     };
     slider.addEventListener("input", show);
-    slider.value = Math.max(0, data.share.indexOf(data.knee));
+    slider.value = Math.max(0, data.share.indexOf(data.review_share));
     show();
   }
 

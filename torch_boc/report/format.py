@@ -1,22 +1,12 @@
-"""Numbers and names as sentences and tables print them, what may be claimed, and the glossary.
-
-If there is no difference at all, one in twenty intervals of 95 % is still beyond 0. A sentence that picks from many
-comparisons must not pick that one. Holm's method keeps the chance of any false claim at 5 %.
-"""
+"""Numbers and names as sentences and tables print them."""
 
 import math
-from statistics import NormalDist
 from typing import Any
 
 from ..functional.registry import scores
 
 # All other scores are compared with the first score of the registry: `versus_msp` is the difference from it.
 BASELINE = next(iter(scores))
-# The level of the tests that sentences are about, and of all claims.
-LEVEL = 0.05
-# How many standard errors an interval of 95 % reaches to each side.
-NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
-DIGITS = 4
 DETECTORS = {"mahalanobis": "Mahalanobis", "odin": "ODIN"}
 # If there are more sets than this, one sentence is about all of them.
 FEW = 2
@@ -25,37 +15,6 @@ UPSIDE_DOWN = "upside down"
 PERCENT: dict[str, Any] = {"digits": 1, "scale": 100.0, "unit": " %"}
 # Every guarantee is printed with it.
 CONDITION = "if samples are exchangeable with the held-out set"
-GLOSSARY = {
-    "confidence": "p̂, the largest softmax probability (MSP).",
-    "ID": "in-distribution: exchangeable with the held-out set.",
-    "OOD": "out-of-distribution: unlike the data that the model was trained and calibrated for.",
-    "overconfident": "the mean confidence exceeds the accuracy; underconfident if it is below.",
-    "ECE": "expected calibration error: the mean difference between confidence and accuracy over bins of confidence.",
-    "NLL": "negative log-likelihood of the target class, on average.",
-    "Brier": "the mean squared difference between confidence and correctness (1 or 0).",
-    "T": "the temperature that the logits are divided by.",
-    "FPR": "false-positive rate: the share of ID samples that is flagged.",
-    "detection rate": "the share of OOD samples, or of errors, that is flagged (TPR).",
-    "AUROC": "the probability that an ID sample scores higher than an OOD sample; 0.5 is chance.",
-    "AUPR": "area under the precision-recall curve, with the test set as the positive class.",
-    "coverage": "the share of predictions that is accepted, that is, automated without review.",
-    "selective risk": "the error among the accepted predictions.",
-    "guarantee": f"the error among accepted predictions is at most the given one with 95 % probability, {CONDITION}.",
-    "flagged": "the conformal p-value is at most the level: review this sample.",
-    "detection delay": "samples from the begin of a shift to the alarm of the drift monitor.",
-    "p̂": "confidence.",
-    "q̄": "dominance: the mean probability that the predicted class wins a logit-weighted coin flip against a rival.",
-    "BoC": "Bag of Coins: as a calibration method, dominance q̄ used as a confidence, as in the paper.",
-    "Δ": "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes.",
-    "forced": "the part of Δ that follows from p̂ and the number of classes: the Δ of equally strong rivals.",
-    "free": "the rest of Δ, which the geometry of the logits adds.",
-    "R²": "1 − Var(free) / Var(Δ) over the samples of a set: the part of the variance of Δ that is forced.",
-    "ρ": "concentration: 0 if all rivals are equally strong, 1 if the probability is on as few rivals as possible.",
-    "k": "number of coin flips.",
-    "p*": "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}.",
-    "rejected": "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
-    "s_BoC": "the paper’s score, 1 − p*. It is upside down for confident models: higher means less confident.",
-}
 
 
 def number(value: float, digits: int = 4, scale: float = 1.0, *, sign: bool = False, unit: str = "") -> str:
@@ -122,9 +81,12 @@ def score_label(score: str) -> str:
 
 
 def p_text(value: float) -> str:
-    """A p-value as it stands after the letter p."""
-    text = small_number(value)
-    return text if text.startswith("<") else f"= {text}"
+    """A p-value in a sentence.
+
+    >>> p_text(0.0312), p_text(1e-9)
+    ('p = 0.031', 'p < 0.001')
+    """
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def join_words(parts: list[str]) -> str:
@@ -172,22 +134,6 @@ def counted(count: int, noun: str) -> str:
     ('1 sample', '1,200 samples')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def significant_sign(table: Any, column: str, null: float = 0.0) -> Any:
-    """For each row of a DataFrame: 1 if the column is shown to be above `null`, -1 if below, 0 if neither is shown.
-
-    The p-value of a row is that of its interval of 95 %, if the value is normal. All rows are corrected together:
-    Holm's method takes the p-values in rising order, and stops at the first that is above 0.05 / (the number of rows
-    that are left). If the end of an interval looks like `null` when it is printed, nothing is shown.
-    """
-    value, above = table[column], table[column] > null
-    end = table[f"{column}_low"].where(above, table[f"{column}_high"])
-    errors = (value - null).abs() / (value - end).abs()  # 0 / 0 is NaN: a value of exactly `null` shows nothing
-    p_values = (NORMAL_QUANTILE / math.sqrt(2) * errors.fillna(0.0)).map(math.erfc).sort_values()
-    left = range(len(table), 0, -1)
-    passed = (p_values <= [LEVEL / rows for rows in left]).cummin()
-    return (passed.reindex(table.index) & (end.round(DIGITS) != null)) * (2 * above - 1)
 
 
 def comparisons_note(comparisons: int) -> str:

@@ -1,0 +1,35 @@
+"""The terms of a report, explained once."""
+
+from .format import CONDITION
+
+GLOSSARY = {
+    "confidence": "p̂, the largest softmax probability (MSP).",
+    "ID": "in-distribution: exchangeable with the held-out set.",
+    "OOD": "out-of-distribution: unlike the data that the model was trained and calibrated for.",
+    "overconfident": "the mean confidence exceeds the accuracy; underconfident if it is below.",
+    "ECE": "expected calibration error: the mean difference between confidence and accuracy over bins of confidence.",
+    "NLL": "negative log-likelihood of the target class, on average.",
+    "Brier": "the mean squared difference between confidence and correctness (1 or 0).",
+    "T": "the temperature that the logits are divided by.",
+    "FPR": "false-positive rate: the share of ID samples that is flagged.",
+    "detection rate": "the share of OOD samples, or of errors, that is flagged (TPR).",
+    "AUROC": "the probability that an ID sample scores higher than an OOD sample; 0.5 is chance.",
+    "AUPR": "area under the precision-recall curve, with the test set as the positive class.",
+    "coverage": "the share of predictions that is accepted, that is, automated without review.",
+    "selective risk": "the error among the accepted predictions.",
+    "guarantee": f"the error among accepted predictions is at most the given one with 95 % probability, {CONDITION}.",
+    "flagged": "the conformal p-value is at most the level: review this sample.",
+    "detection delay": "samples from the begin of a shift to the alarm of the drift monitor.",
+    "p̂": "confidence.",
+    "q̄": "dominance: the mean probability that the predicted class wins a logit-weighted coin flip against a rival.",
+    "BoC": "Bag of Coins: as a calibration method, dominance q̄ used as a confidence, as in the paper.",
+    "Δ": "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes.",
+    "forced": "the part of Δ that follows from p̂ and the number of classes: the Δ of equally strong rivals.",
+    "free": "the rest of Δ, which the geometry of the logits adds.",
+    "R²": "1 − Var(free) / Var(Δ) over the samples of a set: the part of the variance of Δ that is forced.",
+    "ρ": "concentration: 0 if all rivals are equally strong, 1 if the probability is on as few rivals as possible.",
+    "k": "number of coin flips.",
+    "p*": "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}.",
+    "rejected": "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
+    "s_BoC": "the paper’s score, 1 − p*. It is upside down for confident models: higher means less confident.",
+}
