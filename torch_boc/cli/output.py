@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -103,8 +104,8 @@ def show_table(rows: list[list[Any]], console: Console) -> None:
     titles, *rest = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows]
     for place, title in enumerate(titles):
         number = not any(letter.isalpha() for row in rest for letter in row[place])
-        widest = max((len(row[place]) for row in rest), default=0) if number else None
-        table.add_column(title, justify="right" if place else "left", overflow="fold", min_width=widest)
+        title = "\n".join(wrap(title, 10)) if place else title
+        table.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=number)
     for row in rest:
         table.add_row(*row)
     console.print(table, width=min(console.width, WIDTH))
