@@ -244,9 +244,9 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     if advice:
         rows, raw = [], [x.plain["ece"] for x in advice.values()]
         calibrated = [x.best["ece"] for x in advice.values() if x.best is not None]
-        for name, x in advice.items():
-            rows.append(Bar(name, x.plain["ece"], ORANGE, percent(x.plain["ece"])))
-            rows += [] if x.best is None else [Bar(name, x.best["ece"], BLUE, percent(x.best["ece"]))]
+        for name, method in advice.items():
+            rows.append(Bar(name, method.plain["ece"], ORANGE, percent(method.plain["ece"])))
+            rows += [] if method.best is None else [Bar(name, method.best["ece"], BLUE, percent(method.best["ece"]))]
         text = f"ECE {range_text(raw, percent)}"
         if calibrated:
             where_ = "" if len(calibrated) == len(raw) else f" of {len(calibrated)} of {len(raw)} models"

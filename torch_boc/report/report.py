@@ -96,7 +96,7 @@ class Report:
         """A dict of `settings`, `finding`, `actions`, `verdict`, `numbers`, `summary` and `tables` of columns."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         story = self.story
-        texts = {"finding": story.finding, "actions": story.actions, "verdict": story.verdict}
+        texts: dict[str, Any] = {"finding": story.finding, "actions": story.actions, "verdict": story.verdict}
         texts["numbers"] = [number._asdict() for number in story.numbers]
         return {"settings": self.results.settings, **texts, "summary": self.summary(), "tables": tables}
 
