@@ -24,12 +24,7 @@ from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.significance import significant_sign
 from torch_boc.functional import scores
 from torch_boc.functional.martingale import risk_evidence
-<<<<<<< HEAD
 from torch_boc.functional.selective import STARTS, chain_starts, lowest_accepted_bin
-from torch_boc.report.words import significant_sign
-=======
-from torch_boc.functional.selective import lowest_accepted_bin
->>>>>>> ddbfe11 (Move statistics from the report to the evaluation, and make its main numbers data)
 
 MAX_ERROR, DELTA, ALPHA = 0.01, 0.05, 0.05
 BURSTS = ((5, 50), (10, 100), (10, 200), (20, 200), (20, 400))  # so many equal samples begin after so many others

@@ -69,6 +69,7 @@ import torchmetrics  # before the others are hidden: it imports some of them whe
 before = {{name: sys.modules[name] for name in {missing} if name in sys.modules}}
 sys.modules.update(dict.fromkeys({missing}))  # a module that is None here cannot be imported
 {first_snippet()}
+import torch_boc
 review = torch_boc.ConformalTest().calibrate(torch.randn(500, 10)).flag(torch.randn(50, 10), alpha=0.05)
 print(review.shape, metric.compute()["gap"] > 0, torch_boc.bag_of_coins(torch.randn(5, 3)).gap.min() >= 0)
 for name in {missing}:

@@ -73,9 +73,8 @@ def test_blocks_do_not_change_anything(monkeypatch):
     pd.testing.assert_frame_equal(whole.results.samples, parts.results.samples, rtol=1e-4)  # float32, not averaged
 
 
-def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
+def test_tables_have_their_columns_and_settings_are_told():
     said = []
-    monkeypatch.setattr("torch_boc.calibration.matrix.SECONDS_BETWEEN_WORDS", 0.0)
     test, ood = logit_sets()
     report = evaluate(
         test,
@@ -97,7 +96,7 @@ def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
     assert set(settings["versions"]) == {"torch_boc", "torch"}
     assert "probing ood" in said
     assert "calibration: temperature on calibration" in said
-    assert any(x.startswith("calibration: matrix scaling on calibration, step 1 of at most 2,000") for x in said)
+    assert "calibration: matrix scaling on calibration" in said
 
 
 def test_labels_counted_from_1_are_named_for_what_they_are():
