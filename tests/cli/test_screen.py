@@ -175,13 +175,13 @@ def test_a_column_whose_name_has_a_line_break(run, files):
 
 
 def test_a_kept_test_needs_no_held_out_logits(run, files):
-    options = ("--score", "dominance", "--temperature", "4", "--groups", "confidence")
+    options = ("--score", "tempered_dominance", "--groups", "confidence")
     with_data = run("screen", "noise.npz", *VAL, *options, "--save-test", "kept/test.pt", "--json")
     (files / "val.npz").unlink()
     kept = run("screen", "noise.npz", "--test", "kept/test.pt", "--json")
     assert (with_data.code, kept.code) == (0, 0)
     assert json.loads(kept.out) == json.loads(with_data.out)
-    assert json.loads(kept.out)["temperature"] == 4.0
+    assert json.loads(kept.out)["score"] == "tempered_dominance"
 
 
 def test_warnings(run, files):

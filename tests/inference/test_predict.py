@@ -175,7 +175,7 @@ def calibrated(**options):
 
 
 def test_the_table_has_the_columns_of_a_test(tmp_path):
-    model, test = Counting(), calibrated(temperature=3.0)
+    model, test = Counting(), calibrated(score="tempered_dominance")
     ours = predictor(model, conformal_test=test, alpha=0.3, batch_size=23)
     logits = model.layer(data()[0]).detach()
     want = {**expected(logits, data()[1]), "p_in_distribution": test(logits), "review": test.flag(logits, 0.3)}

@@ -32,7 +32,7 @@ from torch_boc.metrics.error_policy import ErrorPolicy
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:nothing can be flagged")]
 SCORES = ("msp", "energy", "gap")
 ALPHA = 0.1
-OPTIONS = [{}, {"score": "entropy"}, {"temperature": 3.0}, {"groups": "prediction"}, {"groups": "confidence"}]
+OPTIONS = [{}, {"score": "entropy"}, {"groups": "prediction"}, {"groups": "confidence"}]
 
 
 def loop_of(metric=None, separation=None, **options):
@@ -82,7 +82,7 @@ class TestSeparation:
 
 
 class TestConformalTest:
-    @pytest.mark.parametrize(("options", "batch"), [*zip(OPTIONS, (16, 7, 1, 16, 16), strict=True)])
+    @pytest.mark.parametrize(("options", "batch"), [*zip(OPTIONS, (16, 7, 1, 16), strict=True)])
     def test_level_power_and_the_test_itself(self, options, batch, tmp_path):
         module, test = classifier(), ConformalTest(**options)
         callback = BoCCallback(ood={1: "near"}, conformal_test=test, alpha=ALPHA)
@@ -158,13 +158,12 @@ class TestConformalTest:
     def test_pixels_of_a_picture_stay_together(self):
         pictures, target = 4 * random(9, 4, 3, 5), torch.zeros(9, 4, 3, dtype=torch.long)
         target[:, 0] = -100
-        for options in ({}, {"temperature": 2.0}):
-            loop = loop_of(BoCMetric(ignore_index=-100, dim=-1), blank_test=ConformalTest(**options))
-            for start in range(0, 9, 2):
-                loop.loaders[0].update(pictures[start : start + 2], target[start : start + 2])
-            options["dim"], rows = -1, pictures[:, 1:]
-            assert loop.compute(("gap",))["flagged"] == pytest.approx(level(rows, **options))
-            assert torch.equal(loop.test.counts, ConformalTest(**options).calibrate(rows).counts)
+        loop = loop_of(BoCMetric(ignore_index=-100, dim=-1), blank_test=ConformalTest())
+        for start in range(0, 9, 2):
+            loop.loaders[0].update(pictures[start : start + 2], target[start : start + 2])
+        rows = pictures[:, 1:]
+        assert loop.compute(("gap",))["flagged"] == pytest.approx(level(rows, dim=-1))
+        assert torch.equal(loop.test.counts, ConformalTest(dim=-1).calibrate(rows).counts)
 
     def test_rows_without_a_score_are_flagged_and_flips_are_those_of_the_test(self):
         known, near, test = 4 * random(200, 5), random(40, 5, seed=1), ConformalTest("log_p_value")

@@ -20,7 +20,6 @@ from torch_boc.functional.score_bins import STRATA
 KINDS = {
     "plain": {},
     "energy": {"score": "energy"},
-    "tempered": {"score": "dominance", "temperature": 4.0},
     "turned": {"score": "-msp"},
     "by class": {"groups": "prediction"},
     "by confidence": {"score": "concentration", "groups": "confidence"},
@@ -50,8 +49,8 @@ def sign_of(test):
 def test_p_values_are_the_ranks_of_scores(options):
     """By sorting: exact up to the places, so scores are compared that are far enough apart."""
     test = calibrated(**options, resolution=2**14)
-    z, others, name, temperature = new(), held_out(), test.scoring.name, test.scoring.temperature
-    own, known = (sign_of(test) * unsaturated_scores(x / temperature, [name])[name] for x in (z, others))
+    z, others, name = new(), held_out(), test.scoring.name
+    own, known = (sign_of(test) * unsaturated_scores(x, [name])[name] for x in (z, others))
     same = torch.ones(len(z), len(others), dtype=torch.bool)
     if test.scoring.groups == "prediction":
         same = z.argmax(-1)[:, None] == others.argmax(-1)
@@ -89,7 +88,7 @@ def test_flags_are_scores_below_the_threshold(options):
     for how in ({}, {"delta": 0.1}):
         threshold, flags = test.threshold(0.1, **how), test.flag(z, 0.1, **how)
         name, sign = test.scoring.name, sign_of(test)
-        score = sign * compute_scores(z / test.scoring.temperature, [name])[name]
+        score = sign * compute_scores(z, [name])[name]
         group = test.bin_scores(z).group
         limit = threshold.score if group is None else threshold.score[group]
         # The places are those of float32, and so is what is compared.
@@ -192,10 +191,9 @@ def test_scores_of_any_detector_in_place_of_logits(score):
 BROKEN, SCORES = held_out(), new().amax(-1)
 BROKEN[3, 3] = math.nan
 BAD = [
-    (lambda: ConformalTest("given", temperature=2.0), "expected no temperature and no groups"),
+    (lambda: ConformalTest("given", groups="prediction"), "expected no groups by logits for scores that are given"),
     (lambda: ConformalTest("nothing"), "expected score among msp"),
     (lambda: ConformalTest("structural_score"), "expected a score that is higher in-distribution"),
-    (lambda: ConformalTest(temperature=0.0), "expected temperature as a positive number, got 0"),
     (lambda: ConformalTest(groups="colour"), "expected groups as None, 'prediction' or 'confidence', got 'colour'"),
     (lambda: ConformalTest(resolution=3), "expected resolution as a power of two"),
     (lambda: ConformalTest()(new()), "expected held-out samples to compare with, got none"),
@@ -211,11 +209,7 @@ BAD = [
     (lambda: ConformalTest("given").calibrate(scores=[1.0]), "expected scores as a floating-point tensor, got list"),
     (lambda: ConformalTest().calibrate(scores=BROKEN[:, 3]), "got 1 other rows"),
     (lambda: ConformalTest("energy").load_state_dict(calibrated().state_dict()), "'energy'.*got.*score='gen'"),
-    (lambda: calibrated().merge(calibrated(temperature=2.0)), "a ConformalTest with .*=1.0.*got one with .*=2.0"),
-    (
-        lambda: ConformalTest(temperature=2.0).update(sample_stats(held_out())),
-        r"expected logits for a temperature of 2\.0",
-    ),
+    (lambda: calibrated().merge(calibrated(resolution=2)), "a ConformalTest with .*=1024.*got one with .*=2"),
 ]
 
 

@@ -29,10 +29,9 @@ def calibrated(score="log_odds", classes=5, **options):
 
 
 @pytest.mark.parametrize("groups", GROUPS)
-@pytest.mark.parametrize("temperature", [1.0, 4.0])
 @pytest.mark.parametrize("score", ["log_odds", "msp", "entropy", "max_logit"])
-def test_the_classifier_says_what_probe_and_test_say(score, temperature, groups):
-    test, x = calibrated(score, temperature=temperature, groups=groups), logits(50)
+def test_the_classifier_says_what_probe_and_test_say(score, groups):
+    test, x = calibrated(score, groups=groups), logits(50)
     x[3, 1] = torch.nan
     result = BoCClassifier(nn.Identity(), conformal_test=test, alpha=0.1)(x)
     assert [*result.probe] == [*ProbeOutput._fields, "p_in_distribution", "review"]
@@ -119,10 +118,9 @@ def test_a_level_that_is_too_low_is_said_at_once():
 
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("score", ["log_odds", "energy", "entropy"])
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("names", [COLUMNS, ("prediction", "gap"), ("energy",), ()])
-def test_screened_columns_are_those_of_both(names, temperature, score, groups):
-    test, x = calibrated(score, temperature=temperature, groups=groups), logits(70)
+def test_screened_columns_are_those_of_both(names, score, groups):
+    test, x = calibrated(score, groups=groups), logits(70)
     x[2, 2] = torch.inf
     chosen = ("review", *names, "p_in_distribution")
     found = SampleColumns(chosen, trials=20, conformal_test=test, alpha=0.1)(x)
@@ -164,7 +162,6 @@ def test_acceptance_beside_the_probe_and_the_test():
     for options in (
         {},
         {"conformal_test": test},
-        {"conformal_test": calibrated(temperature=2.0)},
         {"columns": ["accepted", "gap"]},
     ):
         found = SampleColumns(acceptance=accept, max_error=0.1, **options)(logits(50, seed=3))

@@ -86,7 +86,7 @@ def test_a_test_is_exported_saved_and_loaded(groups):
         assert_same_verdict(result.p_in_distribution, result.review, classifier(x))
 
 
-@pytest.mark.parametrize("options", [{}, {"groups": "prediction", "temperature": 2.0}, {"groups": "confidence"}])
+@pytest.mark.parametrize("options", [{}, {"groups": "prediction"}, {"groups": "confidence"}])
 def test_onnxruntime_tests_as_eager_does(options, tmp_path):
     classifier = screened(torch.nn.Identity(), **options)
     inputs, names = ((torch.randn(6, 5),), {}), ("logits", *(() if options else ProbeOutput._fields), *VERDICT)

@@ -54,7 +54,7 @@ class CalibratedTest(NamedTuple):
 
 
 def calibrated_test(files: Files, calibration: str | None, kept: str | None, **how: Any) -> CalibratedTest:
-    """The test that the options ask for; `how` are score, temperature and groups, None if they are not given."""
+    """The test that the options ask for; `how` are score and groups, None if they are not given."""
     if (calibration is None) == (kept is None):
         got = "none" if kept is None else "both"
         raise ValueError(f"expected --calibration PATH or --test PATH, which says what to compare with, got {got}")
@@ -113,7 +113,7 @@ def loading(path: str, kind: str, files: Files) -> Iterator[tuple[Mapping[str, A
             scoring = ScoreConfig(*content["scoring"])
             assert not isinstance(scoring.groups, int)
             how: dict[str, Any] = {"resolution": scoring.resolution, "validate_args": False}
-            yield content, ConformalTest(*scoring[:2], scoring.groups, **how)
+            yield content, ConformalTest(scoring.score, scoring.groups, **how)
         except ValueError:
             raise
         except Exception as error:

@@ -19,7 +19,6 @@ def monitor(
     alpha: o.Chance = None,
     run_length: o.RunLength = None,
     score: o.Score = None,
-    temperature: o.Temperature = None,
     groups: o.Groups = None,
     kept: o.KeptTest = None,
     state: o.State = None,
@@ -61,7 +60,7 @@ def monitor(
     with exclusive_lock(Path(state)) if state is not None and os.name == "posix" else nullcontext():
         with spinner("reading") as tell:
             files = Files(probabilities, classes, tell)
-            how: dict[str, Any] = {"score": score, "temperature": temperature, "groups": groups}
+            how: dict[str, Any] = {"score": score, "groups": groups}
             how |= {"calibration": calibration, "kept": kept}
             known = state is not None and Path(state).exists()
             ready = None if known and {*how.values()} == {None} else calibrated_test(files, **how)

@@ -74,7 +74,6 @@ Error = Annotated[Float, _o("--error", "E", "Maximum error rate among accepted p
 Confidence = Annotated[Float, _o("--confidence", "C", "Probability with which --alpha and --error must hold.")]
 Fdr = Annotated[Float, _o("--fdr", "F", "Target false discovery rate of OOD samples.")]
 Score = Annotated[Str, _o("--score", "NAME", "Score to compare; low means OOD.", show_default=SCORE)]
-Temperature = Annotated[Float, _o("--temperature", "T", "Logits are divided by it first.", show_default="1")]
 Groups = Annotated[Str, _o("--groups", "KIND", "Compare within groups: prediction or confidence.")]
 Every = Annotated[int, _o("--every", "N", "Print a line after about N samples.", min=1)]
 UntilAlarm = Annotated[bool, _o("--until-alarm", "", "Stop at the alarm.")]

@@ -26,7 +26,6 @@ def screen(
     fdr: o.Fdr = None,
     error: o.Error = None,
     score: o.Score = None,
-    temperature: o.Temperature = None,
     groups: o.Groups = None,
     out: o.Table = None,
     save: o.SaveTest = None,
@@ -70,7 +69,7 @@ def screen(
     found: list[dict[str, Any]] = []
     with spinner("reading") as tell, sample_file(out) as write:
         files = Files(probabilities, classes, tell)
-        ready = calibrated_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
+        ready = calibrated_test(files, calibration, kept, score=score, groups=groups)
         test, held = ready.test, ready.data
         accept, delta = (None if error is None else ready.accept), DELTA if confidence is None else 1 - confidence
         if error is not None and accept is None:

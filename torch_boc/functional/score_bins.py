@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.chunking import map_chunks
-from ..core.dtypes import accumulation_dtype, constant, to_wide
+from ..core.dtypes import constant, to_wide
 from ..core.tally import is_class
 from .checks import check_target
 from .per_sample import SampleStats, sample_stats
@@ -109,7 +108,6 @@ class ScoreConfig(NamedTuple):
     """How samples are scored and compared; `torch_boc.ConformalTest` documents the fields."""
 
     score: str
-    temperature: float = 1.0
     groups: str | int | None = None
     resolution: int = 1024
 
@@ -149,15 +147,13 @@ class BinnedScores(NamedTuple):
 
 def check_score_config(scoring: ScoreConfig) -> ScoreConfig:
     """Return `scoring` if a test can be made of it, or raise."""
-    name, (_, temperature, groups, resolution) = scoring.name, scoring
+    name, (_, groups, resolution) = scoring.name, scoring
     if name not in scores and name != GIVEN:
         raise ValueError(f"expected score among {', '.join(scores)} and {GIVEN}, got {scoring.score!r}")
     if name in scores and scores[name].upside_down:
         raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise ValueError(f"expected temperature as a positive number, got {temperature}")
-    if name == GIVEN and (temperature != 1.0 or isinstance(groups, str)):
-        raise ValueError(f"expected no temperature and no groups by logits for scores that are given, got {scoring}")
+    if name == GIVEN and isinstance(groups, str):
+        raise ValueError(f"expected no groups by logits for scores that are given, got {groups!r}")
     if isinstance(groups, int) and groups < 1:
         raise ValueError(f"expected num_groups of at least 1, got {groups}")
     if not isinstance(groups, int) and groups not in (None, "prediction", "confidence"):
@@ -175,27 +171,14 @@ def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScore
             not `counted` there are not valid here.
         scoring: how samples are scored and grouped.
     """
-    extras, tempered = scores[scoring.name].extras, scoring.temperature != 1.0
-    if isinstance(preds, Tensor) and not tempered:
-        preds = sample_stats(preds, extras=extras)
-
-    def divided(chunk: Tensor) -> tuple[Tensor, ...]:
-        logits = chunk.to(accumulation_dtype(chunk.dtype)) / scoring.temperature
-        return _numbers(sample_stats(logits, extras=extras), scoring)
-
-    if isinstance(preds, Tensor):
-        numbers, counted = map_chunks(divided, preds), None  # the divided logits need little memory
-    elif tempered:
-        raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their statistics")
-    else:
-        numbers, counted = _numbers(preds, scoring), preds.counted
-    number, prediction, *groups = numbers
-    return BinnedScores(
-        score_bin(number, scoring.resolution),
-        prediction if scoring.groups == "prediction" else groups[0] if groups else None,
-        ~number.isnan() if counted is None else counted & ~number.isnan(),
-        prediction,
-    )
+    stats = sample_stats(preds, extras=scores[scoring.name].extras) if isinstance(preds, Tensor) else preds
+    number, prediction = scores[scoring.name].number(stats._replace(trials=TRIALS)), stats.coins.prediction
+    number, valid = -number if scoring.score.startswith("-") else number, ~number.isnan()
+    group = prediction if scoring.groups == "prediction" else None
+    if scoring.groups == "confidence":
+        group = confidence_stratum(stats.coins.odds)
+    valid = valid if stats.counted is None else stats.counted & valid
+    return BinnedScores(score_bin(number, scoring.resolution), group, valid, prediction)
 
 
 def join_group(binned: BinnedScores, group: Tensor | None, groups: str | int | None) -> BinnedScores:
@@ -209,11 +192,3 @@ def join_group(binned: BinnedScores, group: Tensor | None, groups: str | int | N
     group = check_target(group, binned.bin.shape, "group").to(binned.bin)
     known = is_class(group, groups)
     return binned._replace(group=torch.where(known, group, 0), valid=binned.valid & known)
-
-
-def _numbers(stats: SampleStats, scoring: ScoreConfig) -> tuple[Tensor, ...]:
-    """The number that ranks each sample, low for OOD ones, its class, and its group if it is not that."""
-    number = scores[scoring.name].number(stats._replace(trials=TRIALS))
-    number = -number if scoring.score.startswith("-") else number
-    coins = stats.coins
-    return (number, coins.prediction, *([confidence_stratum(coins.odds)] if scoring.groups == "confidence" else []))

@@ -199,11 +199,7 @@ class LoaderMetrics:
             for halves in (self.tests, self.acceptances if target is not None else []):
                 for number, half in enumerate(halves):
                     start, step = (number - self._samples) % len(halves), len(halves)
-                    part = strided(stats, start, step)
-                    if half.scoring.temperature == 1.0:
-                        half.update(part)
-                    else:
-                        half.update(logits[start::step], part.counted, dim=-1)
+                    half.update(strided(stats, start, step))
             self._samples += len(logits)
         self.batches.read += 1
         self.batches.labelled += target is not None

@@ -102,7 +102,6 @@ class CalibrationCounts(CheckedState):
     def __init__(
         self,
         score: str = "gen",
-        temperature: float = 1.0,
         groups: str | None = None,
         *,
         num_groups: int | None = None,
@@ -116,7 +115,7 @@ class CalibrationCounts(CheckedState):
             raise ValueError(f"expected groups or num_groups, got {groups!r} and {num_groups}")
         by: str | int | None = groups if num_groups is None else num_groups
         fine = resolution if resolution is not None else 1024 if by in (None, "confidence") else 64
-        self.scoring = check_score_config(ScoreConfig(score, float(temperature), by, fine))
+        self.scoring = check_score_config(ScoreConfig(score, by, fine))
         self.dim, self.validate_args = dim, validate_args
         self._given_classes = None if num_classes is None else check_classes(num_classes)
         self._start(torch.device("cpu"), self._given_classes)
@@ -230,14 +229,14 @@ class CalibrationCounts(CheckedState):
         if (preds is None) == (scores is None):
             raise ValueError(f"expected logits or scores, got {'neither' if scores is None else 'both'}")
         given = self.scoring.name == GIVEN
-        plain = self.scoring.temperature == 1.0 and not isinstance(self.scoring.groups, str)
+        plain = not isinstance(self.scoring.groups, str)
         if scores is not None and plain and not given and kind == "held-out" and self._rows == 0:
             self.scoring, given = self.scoring._replace(score=GIVEN), True  # the first batch decides
         if given != (scores is not None):
             expected, got = ("scores", "logits") if given else ("logits", "scores")
             raise ValueError(
                 f"expected {expected} for a test with {self.scoring}, got {got}; use one kind for all samples, and "
-                "scores only without groups by logits and without a temperature"
+                "scores only without groups by logits"
             )
         if scores is None:
             binned = bin_scores(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]

@@ -241,10 +241,10 @@ class BoCClassifier(nn.Module):
         if self.conformal_test is None and self.acceptance is None:
             columns = {} if self.probe is None else self.probe(rows)
         else:
-            direct = [x.scoring.name for x in parts[::2] if x is not None and x.scoring.temperature == 1.0]
+            scores = [x.scoring.name for x in (self.conformal_test, self.acceptance) if x is not None]
             stats = None
             if self.probe is not None:
-                columns, stats = self.probe._probe(rows, required_extras(direct))
+                columns, stats = self.probe._probe(rows, required_extras(scores))
             columns = {**columns, **decision_columns(parts, rows, None if rows.requires_grad else stats)}
         if self.columns is not None:
             columns = {name: columns[name] for name in self.columns}

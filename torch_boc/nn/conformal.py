@@ -46,8 +46,6 @@ class ConformalTest(CalibrationCounts):
             name, those with high scores do. The default, GEN, detects OOD samples best. To detect wrong predictions of
             in-distribution samples, use "log_odds" or `Acceptance`. If the first held-out samples are given by
             `scores=`, numbers of any detector, the score is "given", and all methods take `scores=` instead of logits.
-        temperature: the logits are divided by this number before they are scored; `score="dominance"` with a
-            temperature of 4 is the tempered coins.
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
             "prediction", the predicted class, or "confidence", about the same confidence. The test is then valid within
             each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.

@@ -68,7 +68,7 @@ def decision_columns(parts: Parts, logits: Tensor, stats: SampleStats | None = N
     columns: dict[str, Tensor] = {}
     preds = logits if stats is None else stats
     if test is not None:
-        binned = test.bin_scores(preds if test.scoring.temperature == 1.0 else logits, dim=-1)
+        binned = test.bin_scores(preds, dim=-1)
         columns = {"p_in_distribution": test.test(binned), "review": test.flag(binned, alpha)}
     if acceptance is not None:
         columns["accepted"] = acceptance.accept(acceptance.bin_scores(preds, dim=-1), max_error)
@@ -78,10 +78,9 @@ def decision_columns(parts: Parts, logits: Tensor, stats: SampleStats | None = N
 class SampleColumns:
     """Computes the columns of samples: those of the probe, `p_in_distribution` and `review` of a test, and `accepted`.
 
-    The logits are read once, and once more for a test with a temperature. Test and acceptance are copied, and follow
-    the logits to their device. No value is read back, except for thresholds at the first call. The columns of the probe
-    are in float32, but for `odds` and `loss`. With targets, `target_log_probability` comes first, unless other columns
-    are named.
+    The logits are read once. Test and acceptance are copied, and follow the logits to their device. No value is read
+    back, except for thresholds at the first call. The columns of the probe are in float32, but for `odds` and `loss`.
+    With targets, `target_log_probability` comes first, unless other columns are named.
 
     Args:
         columns: which columns, in this order; by default all.
@@ -120,8 +119,8 @@ class SampleColumns:
         for part in self._parts:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
-        direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
-        self._extras = {*column_extras(self._probed), *required_extras(direct)}
+        scores = [part.scoring.name for part in self._parts]
+        self._extras = {*column_extras(self._probed), *required_extras(scores)}
 
     def __call__(self, logits: Tensor, target: Tensor | None = None) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C), and class indices of shape (N,) if there are targets."""

@@ -88,7 +88,7 @@ def calibrate(
 
     Args:
         dataset: a `ray.data.Dataset` with logits, or with the columns of a predictor, as for `summarize`. Without
-            logits, a test has the scores that follow from the columns, such as "log_odds", and no temperature.
+            logits, a test has the scores that follow from the columns, such as "log_odds".
         conformal_test: the test to calibrate, which is copied without its held-out samples; by default
             `ConformalTest("log_odds")`.
         logits: the name of the column of logits.
