@@ -177,7 +177,8 @@ def test_a_folder_with_a_damaged_file(tmp_path):
 
 def test_columns_of_a_predictor(tmp_path):
     logits, target = some_samples(300)
-    write_parts(tmp_path / "parts", column_table(logits, target).append_column("knn", [logits.amax(1).numpy()]))
+    table = column_table(logits, target).append_column("knn", [logits.amax(1).numpy()])
+    write_parts(tmp_path / "parts", table.append_column("review", [[False] * 300]))
     data, some = read_logits(tmp_path / "parts"), read_logits(tmp_path / "parts", max_rows=50)
     assert (len(data), data.num_classes, data.total, list(data.columns)) == (300, 5, None, ["knn"])
     assert (len(some), some.total) == (50, 300)
@@ -291,11 +292,6 @@ def test_targets_that_are_not_used_are_not_checked(tmp_path, target):
     assert list(data.notes) == ["target"]
     if target.dtype.kind != "U":
         assert read_logits((LOGITS, target), "a", targets=False).target is None
-
-
-def test_a_text_file_without_names_has_logits_only(tmp_path):
-    (tmp_path / "a.csv").write_text("1.5,2.5\n3,4\n")
-    assert read_logits(tmp_path / "a.csv").logits.tolist() == [[1.5, 2.5], [3, 4]]
 
 
 def test_whole_numbers_that_turn_into_fractions_late_in_a_csv_file(tmp_path):
@@ -430,7 +426,7 @@ BAD = {
     "word_target.csv": (text("logit_0,logit_1,y\n1,2,cat\n"), "names of classes as targets, got 'cat' in row 0"),
     "hole_score.csv": (text("logit_0,logit_1,knn\n1,2,3\n3,4,\n"), "column 'knn' as 2 finite numbers"),
     "ragged.csv": (text("logit_0,logit_1\n1,2\n3\n"), "Expected 2 columns, got 1"),
-    "headless.csv": (text("1.5,2.5,0\n3.5,4,1\n"), "expected a first line with the names of the columns"),
+    "headless.csv": (text("1.5,2.5,0\n3.5,4,1\n"), "got 1.5, 2.5, 0; if columns have the names of the classes"),
     "gaps.csv": (text("logit_0,logit_2,logit_5\n1,2,3\n"), "in 'logit_1', got no such column"),
     "twice.csv": (text("logit_0,logit_1,logit_1\n1,2,3\n"), "got 'logit_1' twice"),
     "zeros.csv": (text("logit_0,logit_00,logit_1\n1,2,3\n"), "in 'logit_2', got no such column"),

@@ -46,6 +46,8 @@ NUMBER_REMEDY = "give it as classes= (--classes on the command line)"
 NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
 # Columns that libraries add when they save a table, and predicted classes: neither are scores.
 NO_SCORES = ("", "index", "unnamed: 0", "__index_level_0__", "prediction")
+# The decisions that a predictor writes.
+FLAGS = ("review", "accepted")
 # The most logits of a block, for machines with so many cores that a block of `core.chunking` is large.
 MOST_ELEMENTS = 2**22
 
@@ -81,7 +83,7 @@ class LogitReader:
               in-distribution, and arrays of text. `.npy` holds only logits; `.pt` may also hold a tensor or a pair
               (logits, target).
             - tables: columns logit_0 to logit_{C-1}, or (Parquet) a column "logits" of lists; further columns as above.
-              `index` and columns without a name are left out. A text file without names has logits only.
+              `index` and columns without a name are left out.
 
             Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text and `.npz`
             are read as a whole.
@@ -154,7 +156,7 @@ class LogitReader:
         for name in self._logits:
             if kinds.get(name) != wanted:
                 raise ContentError(f"expected {wanted} in {name!r}, got {kinds.get(name, 'no such column')}")
-        written = {*COLUMNS, TARGET_COLUMN, *LIST_COLUMNS} if {*COINS} <= {*kinds} else {*self._logits}
+        written = {*COLUMNS, TARGET_COLUMN, *LIST_COLUMNS, *FLAGS} if {*COINS} <= {*kinds} else {*self._logits}
         self._more = [x for x in kinds if predicted and x in written and kinds[x] == NUMBER]
         rest = [x for x in kinds if x not in {*self._logits, *written} and x.lower() not in NO_SCORES]
         named = [name for name in rest if name.lower() in TARGET_NAMES]

@@ -101,33 +101,24 @@ class ParquetSheet:
 def read_text(path: Path) -> Arrays:
     """The rows of a text file.
 
-    Commas, semicolons, tabs or bars are between the columns, and the first line has their names. If the first line has
-    numbers only, every column is that of a class.
+    Commas, semicolons, tabs or bars are between the columns, and the first line has their names.
     """
     arrow, opened = require_pyarrow(), gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
         line = file.readline()
     mark = next((mark for mark in ",\t;|" if mark in line), ",")
     names = next(csv.reader([line], delimiter=mark), [])
-    try:
-        bare = bool([float(name) for name in names])
-    except ValueError:
-        bare = False
     with opened(path, "rb") as file:
         size = max(CSV_BLOCK_BYTES, CSV_COLUMN_BYTES * len(names))
         table = arrow.csv.read_csv(
             file,
-            arrow.csv.ReadOptions(block_size=size, autogenerate_column_names=bare),
+            arrow.csv.ReadOptions(block_size=size),
             arrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True),
             arrow.csv.ConvertOptions(strings_can_be_null=True),
         )
-    table = table.rename_columns([f"logit_{i}" if bare else name.strip() for i, name in enumerate(names)])
+    table = table.rename_columns([name.strip() for name in names])
     kinds = column_kinds(table.schema)
-    columns = {name: _values(name, table[name], kind) for name, kind in kinds.items()}
-    *rest, last = [x.equal(x.round()) for x in columns.values()] if bare else [False]
-    if last and not all(rest):
-        raise ContentError("expected a first line with the names of the columns, as the last looks like a target")
-    return Arrays(columns)
+    return Arrays({name: _values(name, table[name], kind) for name, kind in kinds.items()})
 
 
 def numpy() -> Any:
