@@ -432,6 +432,10 @@ BAD = {
     "zeros.csv": (text("logit_0,logit_00,logit_1\n1,2,3\n"), "in 'logit_2', got no such column"),
     "cells.csv": (text("logits,target\n1,2\n"), "expected several numbers a row in 'logits', got one number a row"),
     "classes.csv": (text("cat,dog,label\n1,2,0\n"), "if columns have the names of the classes, name the classes in"),
+    "hole_id.parquet": (
+        sheet(logits=[[1.0, 2.0]] * 2, id=pa.array([None, 2**60 + 1], pa.int64())),
+        "expected column 'id' as 2 finite numbers, got shape",
+    ),
     "none.parquet": (sheet(logits=[[1.0, 2.0], None]), "got lists of length 2, none"),
     "no_lists.parquet": (
         sheet(logits=pa.array([[]] * 3, pa.list_(pa.float64()))),

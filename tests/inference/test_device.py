@@ -23,29 +23,25 @@ def event(log, fill=lambda: None):
     return SimpleNamespace(synchronize=lambda: log.append("awaited") or fill())
 
 
-def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_read(monkeypatch):
+def test_an_event_behind_the_copies_is_awaited_before_they_are_read(monkeypatch):
     log, copy = [], Tensor.to
 
     def to(self, *args, **options):
         log.append((f"copied from {self.device}", options["non_blocking"]))
         return copy(self, *args, **options)
 
-    def stream(device):
-        return SimpleNamespace(record_event=lambda: log.append(f"event on {device}") or event(log))
-
-    monkeypatch.setattr(torch.cuda, "current_stream", stream)
+    stream = SimpleNamespace(record_event=lambda: log.append("event") or event(log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(Tensor, "to", to)
     with FakeTensorMode():
         columns = {"index": torch.arange(3), "names": ["a", "b", "c"]}
-        columns |= {f"c{i}": torch.zeros(3, device=f"cuda:{min(i, 1)}") for i in range(3)}
-        landing = start_host_copy(columns)
-        copies = [step for x in ("cuda:0", "cuda:1") for step in ((f"copied from {x}", True), f"event on {x}")]
-        assert log == copies, "columns of one device and dtype in one copy; nothing is awaited yet"
-        assert landing.wait().keys() == columns.keys()
-    assert log[-2:] == ["awaited", "awaited"]
+        columns |= {f"c{i}": torch.zeros(3, device="cuda:1", dtype=(torch.half, torch.int)[i % 2]) for i in range(3)}
+        started = start_host_copy(columns)
+        assert log == [("copied from cuda:1", True)] * 2 + ["event"], "one copy of each dtype; nothing is awaited yet"
+        assert started.wait().keys() == columns.keys()
+    assert log[-1] == "awaited"
     block = torch.ones(1, 3)
-    landing = HostCopy({}, {("gap",): block}, {CUDA: event(log)})
-    assert landing.wait()["gap"].data_ptr() != block.data_ptr(), "not pinned memory"
+    assert HostCopy({}, {("gap",): block}, event(log)).wait()["gap"].data_ptr() != block.data_ptr(), "not pinned"
 
 
 def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch, tmp_path):
@@ -53,9 +49,7 @@ def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch, tmp_path):
 
     def late(columns):
         target = {(name,): torch.zeros_like(x)[None] for name, x in columns.items()}  # until the event was awaited
-        return HostCopy(
-            {}, target, {CUDA: event(log, lambda: [x.copy_(columns[name]) for (name,), x in target.items()])}
-        )
+        return HostCopy({}, target, event(log, lambda: [x.copy_(columns[name]) for (name,), x in target.items()]))
 
     monkeypatch.setattr(module, "start_host_copy", late)
     ours = predictor(model)
@@ -216,21 +210,15 @@ def test_the_size_that_fits_is_remembered():
 @fits
 def test_larger_pieces_are_tried_again_after_a_while():
     model = Hungry(room=4)
-    ours, batches = predictor(model), data(8)[0].repeat(2 * PATIENCE + 2, 1).split(8)
-    tables = ours.predict(batches)
-    for _ in range(PATIENCE):
-        next(tables)
-    assert model.calls == [8, 4, 4] + [4, 4] * (PATIENCE - 1)
-    next(tables)
-    assert model.calls[-3:] == [8, 4, 4], "the whole batch does not fit yet"
-    for _ in range(PATIENCE):
-        next(tables)
-    assert model.calls[-3:] == [4, 4, 4], "after a failure it is tried half as often"
+    tables = predictor(model).predict(data(8)[0].repeat(3 * PATIENCE, 1).split(8))
+    for rounds in range(2):
+        for _ in range(PATIENCE):
+            next(tables)
+        assert model.calls[-2:] == [4, 4]
+        assert model.calls.count(8) == rounds + 1, "the whole batch does not fit yet"
     model.room = 8
-    assert sum(len(table["index"]) for table in tables) == 8
-    for table in ours.predict(batches):
-        assert len(table["index"]) == 8
-    assert model.calls[-1] == 8
+    assert len(list(tables)) == PATIENCE
+    assert model.calls[-PATIENCE:] == [8] * PATIENCE
 
 
 @fits

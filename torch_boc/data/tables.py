@@ -171,5 +171,5 @@ def _values(name: str, column: Any, kind: str) -> Any:
         return column
     types = require_pyarrow().types
     if column.null_count or types.is_decimal(column.type) or types.is_null(column.type):
-        column = column.cast("float64")
+        column = column.cast("float64", safe=False)  # whole numbers may have more digits
     return as_tensor(numpy().array(column.to_numpy(zero_copy_only=False)))

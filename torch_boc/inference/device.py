@@ -21,7 +21,7 @@ from ..data.errors import is_memory_error
 from ..data.parquet import Column
 from .batches import Batch
 
-# After so many batches in pieces, twice as large ones are tried again; after each failure, after twice as many.
+# After so many batches in pieces, pieces of twice the size are tried again.
 PATIENCE = 32
 
 
@@ -55,36 +55,36 @@ class HostCopy(NamedTuple):
     Attributes:
         columns: on the CPU; what comes from a device with streams may not be there yet.
         blocks: what was copied at once, by the names of its columns, in its order.
-        events: one for each such device, which happens when all of its copies have arrived.
+        event: happens when all copies from such a device have arrived; None without one.
     """
 
     columns: dict[str, Column]
     blocks: dict[tuple[str, ...], Tensor]
-    events: dict[torch.device, Any]
+    event: Any
 
     def wait(self) -> dict[str, Column]:
         """Wait for the copies, and return the columns, of which none is in pinned memory: users may keep many."""
-        for event in self.events.values():
-            event.synchronize()
+        if self.event is not None:
+            self.event.synchronize()
         for names, block in self.blocks.items():
             self.columns.update(zip(names, block.clone().unbind(), strict=True))
         return self.columns
 
 
 def start_host_copy(columns: Mapping[str, Column]) -> HostCopy:
-    """Start the copy of the tensors to the CPU: from a device with streams into pinned memory, a dtype at a time."""
-    copy, alike = HostCopy(dict(columns), {}, {}), dict[Any, list[str]]()
+    """Start the copy of tensors to the CPU, from a GPU into pinned memory, a dtype at a time."""
+    host, alike = dict(columns), dict[Any, list[str]]()
     for name, x in columns.items():
         if isinstance(x, Tensor) and has_streams(x.device):
-            alike.setdefault((x.device, x.dtype, x.shape), []).append(name)
+            alike.setdefault((x.dtype, x.shape), []).append(name)
         elif isinstance(x, Tensor):
-            copy.columns[name] = x.cpu()
-    for (device, *_), names in alike.items():
-        block = torch.stack([columns[name] for name in names])  # type: ignore[misc]
-        copy.blocks[*names] = block.to("cpu", non_blocking=True)
-        # The copy runs on the device's own current stream, wherever the model began.
-        copy.events[device] = torch.get_device_module(device).current_stream(device).record_event()
-    return copy
+            host[name] = x.cpu()
+    stacked = {(*names,): torch.stack([columns[name] for name in names]) for names in alike.values()}  # type: ignore[misc]
+    blocks = {names: block.to("cpu", non_blocking=True) for names, block in stacked.items()}
+    gpu = next((block.device for block in stacked.values()), None)  # all columns come from the same logits
+    # The copies run on the device's own current stream, wherever the model began.
+    event = None if gpu is None else torch.get_device_module(gpu).current_stream(gpu).record_event()
+    return HostCopy(host, blocks, event)
 
 
 class Fitting:
@@ -99,7 +99,7 @@ class Fitting:
 
     def __init__(self) -> None:
         self.limit: int | None = None
-        self._patience, self._fitted = PATIENCE, 0
+        self._fitted = 0
 
     def __call__(self, function: Callable[[Batch], dict[str, Tensor]], batch: Batch) -> dict[str, Tensor]:
         """The columns of all samples of a batch in their order."""
@@ -115,14 +115,13 @@ class Fitting:
                 if piece.size == 1 or not is_memory_error(error):
                     raise
             # Outside of the handler: inside, the error would still hold the tensors of the failed call.
-            self._patience *= 1 if self._fitted < PATIENCE else 2
             self.limit, self._fitted = piece.size // 2, 0
             gc.collect()
             torch.cuda.empty_cache()  # does nothing where there is none
             words = f"{piece.size} samples do not fit in memory; continuing with {self.limit} at a time"
             warnings.warn(words, stacklevel=2)
         self._fitted += self.limit is not None
-        if self.limit is not None and self._fitted % self._patience == 0:
+        if self.limit is not None and self._fitted % PATIENCE == 0:
             self.limit = None if 2 * self.limit >= batch.size else 2 * self.limit
         return parts[0] if len(parts) == 1 else {name: torch.cat([x[name] for x in parts]) for name in parts[0]}
 
