@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.lightning.cases import (
@@ -21,8 +20,6 @@ from tests.lightning.cases import (
     expected,
     lightning,
     loader,
-    logits_of,
-    perceptron,
     trainer,
     validated,
 )
@@ -157,16 +154,15 @@ def test_precision_flags(precision, tmp_path):
     torch.testing.assert_close(values, {key: metric.compute()[key] for key in keys}, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("source", [None, "model"])
 @pytest.mark.parametrize("part", ["model", "module"])
-def test_compiled(part, source, tmp_path):
+def test_a_named_submodule_in_compiled_code(part, tmp_path):
     """A compiled network inside the module, or the whole module given to the Trainer compiled; validated twice."""
     torch.compiler.reset()
-    module, plain = classifier(gives="loss" if source else "logits"), classifier()
+    module, plain = classifier(gives="loss"), classifier()
     if part == "model":
         module.model = torch.compile(module.model, backend="eager", fullgraph=True)
     given = torch.compile(module, backend="eager") if part == "module" else module
-    run = trainer(tmp_path, BoCCallback(logits=source, keys=("gap", "accuracy")))
+    run = trainer(tmp_path, BoCCallback(logits="model", keys=("gap", "accuracy")))
     for _ in range(2):
         run.validate(given, loader(VAL), verbose=False)
         assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(plain, VAL, ("gap", "accuracy")))
@@ -325,15 +321,6 @@ class TestTargets:
         assert not list(tmp_path.glob("*.png"))
         with pytest.raises(ValueError, match=r"expected targets in \[0, 5\), got 2 outside"):
             trainer(tmp_path, BoCCallback(on_error="raise")).validate(module, data)
-
-    def test_single_logits(self, tmp_path):
-        module, keys = classifier(perceptron(1)), ("nll", "accuracy")
-        module._step = lambda batch: {"logits": module(batch[0]), "labels": (batch[1] > 2).float()}
-        found = validated(tmp_path, module, loader(VAL), binary=True, keys=keys)
-        z, y = logits_of(module, VAL)[:, 0], (VAL.tensors[1] > 2).float()
-        nll, hits = nn.functional.binary_cross_entropy_with_logits(z, y), ((z > 0) == y.bool()).float()
-        want = {"nll": nll.item(), "accuracy": hits.mean().item()}
-        assert chosen(found, "val/boc/") == pytest.approx(want, rel=1e-6)
 
 
 def test_what_is_known_before_training_is_an_error(tmp_path):

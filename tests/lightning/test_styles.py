@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 import torch_boc
 from tests.lightning.cases import QUIET, lightning, trainer
 from torch_boc.data import capture_losses
+from torch_boc.kernels.dispatch import choose_kernels
 from torch_boc.lightning import BoCCallback
 
 pytestmark = QUIET
@@ -178,17 +179,47 @@ def run_of(folder, **options):
     return trainer(folder, BoCCallback(**options))
 
 
+def near(xy):
+    return xy[0] * 0.1, xy[1] + 100  # classes that the model does not have
+
+
+@pytest.mark.parametrize("target", ["foreign", "none"])
 @pytest.mark.parametrize("style", STYLES)
-def test_styles(style, tmp_path):
-    want = reference(network()(X), Y)
-    if style == "mixup":
-        want = {key: value for key, value in want.items() if key not in LABELLED}
-    module, run = Module(STYLES[style]), run_of(tmp_path)
-    for stage in ("val", "test"):
-        with expected_warning("of .*: no batch has a target" if style == "mixup" else ""):
-            (run.validate if stage == "val" else run.test)(module, batches(), verbose=False)
-        assert_values(run.callback_metrics, f"{stage}/boc/", want)
-        assert ("nll" in want) == (f"{stage}/boc/nll" in run.callback_metrics)
+def test_styles(style, target, tmp_path):
+    """In training, validation and test; steps of the OOD loader compute no loss, and its targets are no classes."""
+    module = Module(STYLES[style])
+
+    def validation_step(batch, batch_idx, dataloader_idx=0):
+        if dataloader_idx == 0:
+            return module.step(module, batch)
+        logits = module(batch[0] if isinstance(batch, tuple) else batch)
+        return logits if style == "returns the logits" else None
+
+    module.validation_step = module.test_step = validation_step
+    loaders = [batches(), batches(near if target == "foreign" else lambda xy: xy[0] * 0.1)]
+    fit_and_test(tmp_path, module, loaders, unlabelled=style == "mixup")
+
+
+def fit_and_test(folder, module, loaders, unlabelled=False, train=True, **options):
+    """The callback logs the numbers of plain formulas in every loop, and leaves nothing behind."""
+    run = run_of(folder, every_n_train_steps=3 if train else None, ood={1: "near"}, **options)
+    with expected_warning("of .*: no batch has a target" if unlabelled else ""):
+        run.fit(module, loaders[0], loaders)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert not {"training_step", "validation_step", "test_step"} & {*vars(run.strategy)}
+    values = run.callback_metrics
+    with expected_warning("of .*: no batch has a target" if unlabelled else ""):
+        run.test(module, loaders, verbose=False)
+    values |= run.callback_metrics
+    wanted = {"val": reference(network()(X), Y), "test": reference(network()(X), Y)}
+    wanted |= {"train": reference(network()(X[32:]), Y[32:])} if train else {}  # the third batch
+    for stage, want in wanted.items():
+        labelled = not unlabelled
+        assert_values(values, f"{stage}/boc/", {key: x for key, x in want.items() if labelled or key not in LABELLED})
+        assert (f"{stage}/boc/nll" in values) == labelled
+        if stage != "train":
+            assert_values(values, f"{stage}/boc/near/", reference(network()(X * 0.1)))
+            assert 0.5 < values[f"{stage}/boc/near/msp_auroc"] <= 1
 
 
 @dataclass
@@ -245,62 +276,9 @@ SOURCES = {"bare": {}, "submodule": {"logits": "model"}}
 def test_batches(kind, source, tmp_path):
     make, read = BATCHES[kind]
     module = Module(lambda module, batch: logged(module, (*read(batch),)))
-    want, soft = reference(network()(X), Y), kind == "soft labels"
-    run = run_of(tmp_path, **SOURCES[source])
-    for stage in ("val", "test"):
-        with expected_warning("of .*: no batch has a target" if soft else ""):
-            (run.validate if stage == "val" else run.test)(module, batches(make), verbose=False)
-        found = {key: value for key, value in want.items() if not (soft and key in LABELLED)}
-        assert_values(run.callback_metrics, f"{stage}/boc/", found)
-        assert soft == (f"{stage}/boc/nll" not in run.callback_metrics)
-    if source == "submodule":
-        return  # the training step calls it twice
-    run, other = (
-        run_of(tmp_path, every_n_train_steps=3, ood={1: "near"}),
-        batches(lambda xy: make((xy[0] * 0.1, xy[1]))),
-    )
-    with expected_warning("of .*: no batch has a target" if soft else ""):
-        run.fit(module, batches(make), [batches(make), other])
-    last = reference(network()(X[32:]), None if soft else Y[32:])
-    assert_values(run.callback_metrics, "train/boc/", last)
-    assert_values(run.callback_metrics, "val/boc/near/", reference(network()(X * 0.1)))
-
-
-def near(xy):
-    return xy[0] * 0.1, xy[1] + 100  # classes that the model does not have
-
-
-@pytest.mark.parametrize("style", [style for style in STYLES if style != "mixup"])
-def test_fits(style, tmp_path):
-    module = Module(STYLES[style])
-    run = run_of(tmp_path, every_n_train_steps=3)
-    run.fit(module, batches(), batches())
-    assert_values(run.callback_metrics, "train/boc/", reference(network()(X[32:]), Y[32:]))  # the third batch
-    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    assert not {"training_step", "validation_step", "test_step"} & {*vars(run.strategy)}
-
-
-@pytest.mark.parametrize("style", [style for style in STYLES if style != "mixup"])
-@pytest.mark.parametrize("target", ["foreign", "none"])
-def test_loaders_out_of_distribution(style, target, tmp_path):
-    """Their steps compute no loss, and their targets are no classes of the model."""
-    module = Module(STYLES[style])
-
-    def validation_step(batch, batch_idx, dataloader_idx=0):
-        if dataloader_idx == 0:
-            return module.step(module, batch)
-        logits = module(batch[0] if isinstance(batch, tuple) else batch)
-        return logits if style == "returns the logits" else None
-
-    module.validation_step = module.test_step = validation_step
-    other = batches(near if target == "foreign" else lambda xy: xy[0] * 0.1)
-    run = run_of(tmp_path, ood={1: "near"})
-    for stage in ("val", "test"):
-        (run.validate if stage == "val" else run.test)(module, [batches(), other], verbose=False)
-        assert_values(run.callback_metrics, f"{stage}/boc/", reference(network()(X), Y))
-        assert_values(run.callback_metrics, f"{stage}/boc/near/", reference(network()(X * 0.1)))
-        assert 0.5 < run.callback_metrics[f"{stage}/boc/near/msp_auroc"] <= 1
+    loaders = [batches(make), batches(lambda xy: make((xy[0] * 0.1, xy[1])))]
+    # A training step calls the submodule twice.
+    fit_and_test(tmp_path, module, loaders, kind == "soft labels", source == "bare", **SOURCES[source])
 
 
 def multi_label(module, batch):
@@ -566,6 +544,7 @@ def test_the_same_warning_comes_in_every_run(tmp_path):
     assert sum("no batch has a target" in str(x.message) for x in said) == 2
 
 
+@pytest.mark.skipif(choose_kernels(X) is None, reason="there is no native code")
 def test_logits_are_checked_once_in_a_batch(tmp_path, monkeypatch):
     checks, check = [], torch_boc.functional.checks.check_logits
     monkeypatch.setattr("torch_boc.functional.checks.check_logits", lambda *args: checks.append(1) or check(*args))

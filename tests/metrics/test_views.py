@@ -40,6 +40,7 @@ def test_one_view_is_a_metric():
     check_metric(lambda: boc_metrics(["nll", "gap"])["nll"], BATCHES, boc_summary(*joined(BATCHES))["nll"].float())
 
 
+@pytest.mark.filterwarnings("ignore:The default value for `maximize`")  # of torchmetrics before 1.7
 def test_a_tracker_finds_the_best_step():
     metrics = boc_metrics()
     tracker = MetricTracker(metrics, maximize=[x.higher_is_better for x in metrics.values()])  # the default since 1.7
