@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 from tests.inference.cases import SAMPLES, Counting, Stream, assert_same, data, expected, joined, predictor, read
+from torch_boc.inference import indexing
 from torch_boc.inference.indexing import as_loader, count_samples, has_own_memory, safe_workers
 
 DATA, KEYED = TensorDataset(*data()), TensorDataset(*data(), torch.arange(SAMPLES))
@@ -238,7 +239,10 @@ def test_where_workers_are_safe(monkeypatch):
     with Path(__file__).open() as file:
         assert safe_workers(Processes(file), gpu) == 0, "a place in a file that processes would share"
     assert safe_workers(Processes(torch.ones(3, device="meta")), gpu) == 0, "as a tensor on the GPU"
-    assert safe_workers(Processes(bytes(2**26 + 1)), gpu) == 0, "in memory"
+    assert safe_workers(Processes([f"train/{i:0100}.jpg" for i in range(10**6)]), gpu) == 4, "paths, as of ImageNet"
+    with monkeypatch.context() as small:
+        small.setattr(indexing, "MOST_BYTES", 1000)
+        assert safe_workers(Processes(bytes(1001)), gpu) == 0, "in memory"
     with monkeypatch.context() as notebook:
         notebook.setitem(sys.modules, "ipykernel", sys)
         assert safe_workers(Processes(), gpu) == 0

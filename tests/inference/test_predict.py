@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.dispatch import NoHostSync
-from tests.inference.cases import Counting, Loader, Stream, assert_same, data, expected, joined, predictor, read
+from tests.inference.cases import Counting, Hungry, Loader, Stream, assert_same, data, expected, joined, predictor, read
 from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.data import read_logits
@@ -153,20 +153,18 @@ def test_autocast():
     assert_same(table, expected(logits))
 
 
-def test_a_batch_of_another_size_is_not_compiled(monkeypatch):
-    """The last one: torch would compile the model again."""
-    sizes, compile = [], torch.compile
-
-    def backend(graph, inputs):
-        sizes.append([len(x) for x in inputs if x.shape[-1:] == (3,)][-1])
-        return graph.forward
-
-    monkeypatch.setattr(torch, "compile", lambda model, mode: compile(model, backend=backend))
-    model = linear()
-    table = joined(predictor(model, compile="reduce-overhead").predict(data()[0].split(5)))
-    assert sizes == [5]
-    assert_same(table, expected(model(data()[0])))
-    torch.compiler.reset()
+@pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
+@pytest.mark.parametrize(
+    ("split", "room", "compiled"), [(5, 9, [5]), ([3, 5, 5, 5, 5], 9, [3, 5]), (8, 4, [8, 4])], ids=str
+)
+def test_batches_of_other_sizes_are_not_compiled(split, room, compiled, monkeypatch):
+    """Such as the last one, for which torch would compile again. A small or too large first one is no rule."""
+    sizes = []
+    monkeypatch.setattr(torch, "compile", lambda model, mode: lambda *x: sizes.append(len(x[0][0])) or model(*x))
+    model = Hungry(room)
+    table = joined(predictor(model, compile="reduce-overhead").predict(data()[0].split(split)))
+    assert [*dict.fromkeys(sizes)] == compiled
+    assert_same(table, expected(model.layer(data()[0])))
 
 
 def calibrated(**options):

@@ -31,7 +31,7 @@ from .distributed import Rank
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
 SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
 # By default a loader has at most so many workers, and none over data that pickle to more bytes than this.
-MOST_WORKERS, MOST_BYTES = 4, 2**26
+MOST_WORKERS, MOST_BYTES = 4, 2**30  # the paths of 10 million images
 
 
 def as_loader(

@@ -68,7 +68,7 @@ class BoCPredictor:
             shard="auto", "cuda" is the GPU of this process by LOCAL_RANK or SLURM_LOCALID.
         dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
         compile: whether to run the model through `torch.compile`, or the mode of it, such as "reduce-overhead". A batch
-            of another size than the first, as the last one may be, runs without it, and nothing is compiled again.
+            of another size than the largest, as the last one may be, runs without it, and nothing is compiled again.
         logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
             by the model; or a function of the output.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
@@ -165,7 +165,7 @@ class BoCPredictor:
         self.logits, self.binary, forward = logits, binary, partial(call_model, model, logits)
         self._plain: Callable[..., tuple[Any, Tensor]] = forward
         self._forward = torch.compile(forward, mode=None if compile is True else compile) if compile else forward
-        self._compiled_size: int | None = None
+        self._largest = 0  # of the batches so far
         self.num_classes: int | None = None
         self._reader, self.num_workers = BatchReader(model, id), num_workers
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
@@ -323,8 +323,9 @@ class BoCPredictor:
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
         autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
-        self._compiled_size = self._compiled_size or batch.size
-        forward = self._forward if batch.size == self._compiled_size else self._plain
+        self._largest = max(self._largest, batch.size)
+        usual = batch.size == min(self._largest, self._fitting.limit or self._largest)
+        forward = self._forward if usual else self._plain  # for another size, torch would compile again
         with torch.inference_mode(), autocast:
             _, logits = forward(batch.args, batch.kwargs)
         logits = as_binary(logits)[0] if self.binary else logits
