@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.functional.cases import random_logits
-from torch_boc import ConformalTest
+from torch_boc import Acceptance, ConformalTest
 from torch_boc.functional import sample_stats
 from torch_boc.functional.conformal import flagged_share
-from torch_boc.functional.per_sample import strided
 from torch_boc.functional.score_bins import (
     EVERY_EXPONENT,
     EXPONENTS,
@@ -19,6 +18,7 @@ from torch_boc.functional.score_bins import (
     num_bins,
     score_bin,
 )
+from torch_boc.nn.calibration_counts import update_in_turn
 
 pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
 
@@ -56,17 +56,20 @@ def test_the_share_from_counts_is_the_mean_of_the_flags(groups):
     assert flagged_share(held_out.counts * 0, tested.counts, 0.1) == 0, "nothing is held out, so nothing is strange"
 
 
+@pytest.mark.parametrize("kind", [ConformalTest, Acceptance])
 @pytest.mark.parametrize("shape", [(7, 5), (7, 2, 5), (0, 5)])
-def test_every_other_sample(shape):
+@pytest.mark.parametrize("groups", [None, "prediction"])
+def test_samples_in_turn_are_those_that_each_object_is_given(kind, shape, groups):
     rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     target = torch.arange(rows[..., 0].numel()).reshape(shape[:-1]) % 5
     stats = sample_stats(rows, target, extras=True, ignore_index=3)
-    for start in (0, 1):
-        found = strided(stats, start, 2)
-        want = sample_stats(rows[start::2], target[start::2], extras=True, ignore_index=3)
-        assert found._fields == want._fields
-        torch.testing.assert_close(found.coins, want.coins, rtol=1e-12, atol=0)
-        torch.testing.assert_close(found[1:], want[1:], rtol=1e-12, atol=0)
+    found, want = [kind(groups=groups) for _ in range(2)], [kind(groups=groups) for _ in range(2)]
+    update_in_turn(found, 1, stats)
+    for part, other, start in zip(found, want, (1, 0), strict=True):
+        other.update(sample_stats(rows[start::2], target[start::2], extras=True, ignore_index=3))
+        assert part.calibrated == other.calibrated
+        for name, count in other.named_buffers():
+            assert torch.equal(getattr(part, name), count), name
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])

@@ -99,14 +99,3 @@ def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:
     if isinstance(extras, str) or not asked <= {*EXTRAS}:
         raise ValueError(f"expected extras as True, False or a list of names among {', '.join(EXTRAS)}, got {extras!r}")
     return tuple(filter(asked.__contains__, EXTRAS))
-
-
-def strided(stats: SampleStats, start: int, step: int) -> SampleStats:
-    """The samples `start`, `start + step`, `start + 2 step` and so on of the first axis.
-
-    >>> strided(sample_stats(torch.eye(4)), 1, 2).coins.prediction
-    tensor([1, 3])
-    """
-    values = [x[start::step] if isinstance(x, Tensor) else x for x in stats]
-    coins = Coins(*[x if x is None else x[start::step] for x in stats.coins])  # type: ignore[arg-type]
-    return SampleStats(coins, *values[1:])  # type: ignore[arg-type]

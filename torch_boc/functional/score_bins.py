@@ -173,7 +173,8 @@ def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScore
     """
     stats = sample_stats(preds, extras=scores[scoring.name].extras) if isinstance(preds, Tensor) else preds
     number, prediction = scores[scoring.name].number(stats._replace(trials=TRIALS)), stats.coins.prediction
-    number, valid = -number if scoring.score.startswith("-") else number, ~number.isnan()
+    number = -number if scoring.score.startswith("-") else number
+    valid = number == number  # not NaN
     group = prediction if scoring.groups == "prediction" else None
     if scoring.groups == "confidence":
         group = confidence_stratum(stats.coins.odds)

@@ -13,13 +13,13 @@ from torch import Tensor, distributed
 from .. import plots
 from ..core.schema import Counts
 from ..functional.conformal import flagged_share, threshold_rank
-from ..functional.per_sample import strided
 from ..functional.registry import required_extras
 from ..functional.summary import CLASSWISE, LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.error_policy import ErrorPolicy
 from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import Acceptance, ConformalTest
+from ..nn.calibration_counts import update_in_turn
 from .logit_source import LogitSource
 
 CPU = torch.device("cpu")
@@ -197,9 +197,8 @@ class LoaderMetrics:
             if self.separation is not None:
                 self.separation.update(stats, self.ood)
             for halves in (self.tests, self.acceptances if target is not None else []):
-                for number, half in enumerate(halves):
-                    start, step = (number - self._samples) % len(halves), len(halves)
-                    half.update(strided(stats, start, step))
+                if halves:
+                    update_in_turn(halves, self._samples, stats)
             self._samples += len(logits)
         self.batches.read += 1
         self.batches.labelled += target is not None

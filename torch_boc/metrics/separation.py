@@ -139,7 +139,7 @@ class BoCSeparation(ProbeMetric):
         if counted is not None:
             bad, values = bad & counted, values.masked_fill(~counted, torch.nan)
         self._states([self._invalid])[0].add_(bad.sum())
-        self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+        self._keep(torch.cat([values.T, flags.to(values.dtype).unsqueeze(1)], 1))
 
     def reset(self) -> None:
         """Forget all samples, but leave the lists to a `torchmetrics.wrappers.Running` that holds them."""

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ..core.dtypes import to_wide
+from ..core.tally import is_class
 from ..functional.checks import check_share
 from ..functional.conformal import threshold_rank
 from ..functional.per_sample import SampleStats, sample_stats
 from ..functional.score_bins import BinnedScores, bin_edges, join_group, score_bin
 from ..functional.selective import (
     AcceptanceThreshold,
-    bin_predictions,
     class_log_odds,
     lowest_accepted_bin,
     suggest_remedy,
@@ -136,19 +136,38 @@ class Acceptance(CalibrationCounts):
             group: with `num_groups`, the group of each sample, of shape (N,). Rows of other groups are counted in
                 `invalid`.
         """
-        self._memory = None
+        self._count(*self._bin_held_out(preds, target, dim=dim, group=group))
+
+    def _bin_held_out(
+        self,
+        preds: Tensor | SampleStats,
+        target: Tensor | None = None,
+        *,
+        dim: int | None = None,
+        group: Tensor | None = None,
+    ) -> tuple[list[BinnedScores], Tensor]:
+        """The bins of a batch of `update`, by the score of the prediction and of a target that was missed."""
         if isinstance(preds, Tensor) and target is None:
             raise ValueError("expected targets, which tell the correct predictions, got none")
         rows = self.checked(preds, "held-out", dim=dim, target=target)
         stats = sample_stats(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
-        binned, wrong = bin_predictions(stats, self.scoring)
+        if stats.target is None or stats.log_odds is None:
+            raise ValueError("expected statistics with targets and log_odds, got none")
+        both = torch.stack([stats.log_odds, target_log_odds(stats)])
+        bins, missed = score_bin(both, self.scoring.resolution).unbind()
+        prediction, wrong = stats.coins.prediction, stats.coins.prediction != stats.target
+        valid = is_class(stats.target, stats.num_classes) & (both[0] == both[0])
+        valid = valid if stats.counted is None else valid & stats.counted
+        by_class = self.scoring.groups == "prediction"
+        binned = BinnedScores(bins, prediction if by_class else None, valid, prediction)
         binned = join_group(binned, group, self.scoring.groups)
-        first = self.kinds * (torch.zeros_like(binned.bin) if binned.group is None else binned.group)
-        self._count(binned._replace(group=first + wrong), stats.counted)
-        missed = score_bin(target_log_odds(stats), self.scoring.resolution)
-        if self.scoring.groups == "prediction":
-            first = self.kinds * stats.target.clamp(0, self.num_classes - 1)  # type: ignore[union-attr, operator]
-        self.add(BinnedScores(missed, first + MISSED, binned.valid & wrong))
+        kind, of_target = wrong, None
+        if binned.group is not None:
+            kind = wrong + self.kinds * binned.group
+            of_target = self.kinds * (stats.target.clamp(0, stats.num_classes - 1) if by_class else binned.group)
+        invalid = ~binned.valid if stats.counted is None else stats.counted & ~binned.valid
+        targets = BinnedScores(missed + MISSED * self.counts.shape[-1], of_target, binned.valid & wrong)
+        return [binned._replace(group=kind), targets], invalid
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """Which predictions are accepted at `max_error=0.01` and `delta=0.05`."""

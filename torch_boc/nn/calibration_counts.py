@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -76,6 +76,21 @@ def _listed(settings: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
+def update_in_turn(parts: Sequence[Any], first: int, stats: SampleStats) -> None:
+    """Add held-out samples to several objects in turn, sample i to that of index (first + i) modulo their number.
+
+    The objects have the same arguments. The samples are binned once for all of them.
+    """
+    for part in parts:
+        part.checked(stats, "held-out")
+    whole, invalid = parts[0]._bin_held_out(stats)
+    keyed = [parts[0]._keyed(binned) for binned in whole]
+    for number, part in enumerate(parts):
+        own = slice((number - first) % len(parts), None, len(parts))
+        some = [(x.bin[own], x.valid[own], None if x.prediction is None else x.prediction[own]) for x in keyed]
+        part._count([BinnedScores(bins, None, weight, prediction) for bins, weight, prediction in some], invalid[own])
+
+
 class CalibrationCounts(CheckedState):
     """What `ConformalTest` and `Acceptance` have in common: counts of held-out samples by the bin of their score.
 
@@ -92,6 +107,7 @@ class CalibrationCounts(CheckedState):
     kinds = 1  # the rows of counts for each group
     expected = "held-out logits without NaN and +inf"
     update: Callable[..., None]
+    _bin_held_out: Callable[..., tuple[list[BinnedScores], Tensor]]
     counts: Tensor
     classes: Tensor
     invalid: Tensor
@@ -143,18 +159,23 @@ class CalibrationCounts(CheckedState):
 
     def add(self, binned: BinnedScores) -> None:
         """Count the samples of a batch."""
-        score_bins, group, valid, prediction = binned
-        key = score_bins if group is None else group * self.counts.shape[-1] + score_bins
-        number = valid.reshape(-1).long()
-        self.counts.view(-1).scatter_add_(0, key.reshape(-1), number)
+        bins, _, weight, prediction = self._keyed(binned)
+        self.counts.view(-1).scatter_add_(0, bins.reshape(-1), weight.reshape(-1))
         if prediction is not None:
-            self.classes.scatter_add_(0, prediction.reshape(-1), number)
+            self.classes.scatter_add_(0, prediction.reshape(-1), weight.reshape(-1))
 
-    def _count(self, binned: BinnedScores, counted: Tensor | None) -> None:
-        """Count a batch of held-out samples, and those that count but are invalid."""
-        self.add(binned)
-        self.invalid.add_((~binned.valid if counted is None else counted & ~binned.valid).sum())
-        self._rows += binned.bin.numel()
+    def _keyed(self, binned: BinnedScores) -> BinnedScores:
+        """The bins among those of all groups, with a weight in int64 for each sample."""
+        bins, group, valid, prediction = binned
+        key = bins if group is None else torch.add(bins, group, alpha=self.counts.shape[-1])
+        return BinnedScores(key, None, valid.long(), prediction)
+
+    def _count(self, batch: Sequence[BinnedScores], invalid: Tensor) -> None:
+        """Add held-out samples, which may be counted in several ways, and the number of those that are `invalid`."""
+        for binned in batch:
+            self.add(binned)
+        self.invalid.add_(invalid.sum())
+        self._rows, self._memory = self._rows + invalid.numel(), None
 
     def merge(self, other: Self) -> Self:
         """Add the held-out samples of another one with the same arguments, for example of another process."""

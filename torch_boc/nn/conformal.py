@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -108,13 +108,19 @@ class ConformalTest(CalibrationCounts):
             group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
                 axis. Rows of other groups are counted in `invalid`.
         """
-        binned = self.bin_scores(preds, "held-out", dim=dim, scores=scores, group=group)
+        self._count(*self._bin_held_out(preds, counted, dim=dim, scores=scores, group=group))
+
+    def _bin_held_out(
+        self, preds: Tensor | SampleStats | None, counted: Tensor | None = None, **options: Any
+    ) -> tuple[list[BinnedScores], Tensor]:
+        """The bins of a batch of `update`, and which of its samples are invalid."""
+        binned = self.bin_scores(preds, "held-out", **options)
         if counted is None:
             counted = preds.counted if isinstance(preds, SampleStats) else None
         else:
             counted = counted.reshape(binned.valid.shape)
             binned = binned._replace(valid=binned.valid & counted)
-        self._count(binned, counted)
+        return [binned], ~binned.valid if counted is None else counted & ~binned.valid
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
