@@ -44,11 +44,11 @@ def text(
     """
     if out is not None:
         check_file(out)
-    with spinner(f"loading {model}") as tell:
+    with spinner(f"loading {model}") as report:
         from ..transformers import evaluate_text
 
         network, tokenizer = load_model(model)
-        texts = {printable(str(path)): [_pieces(path, tell)] for path in paths}
+        texts = {printable(str(path)): [_pieces(path, report)] for path in paths}
         numbers = evaluate_text(network, tokenizer, texts, context=context)
     if out is not None:
         with replacing(out) as temporary:
@@ -63,7 +63,7 @@ def text(
     list_files([out], console)
 
 
-def _pieces(path: Path, tell: Callable[[str], None]) -> Iterator[str]:
+def _pieces(path: Path, report: Callable[[str], None]) -> Iterator[str]:
     """A UTF-8 file in pieces, so that it may be larger than memory.
 
     A piece ends after a line, or after a space in a line that is longer than a piece. The last one ends with the file.
@@ -76,7 +76,7 @@ def _pieces(path: Path, tell: Callable[[str], None]) -> Iterator[str]:
                 end = len(rest) if len(block) < PIECE else rest.rfind("\n") + 1 or rest.rfind(" ") + 1 or len(rest)
                 yield rest[:end]
                 done, rest = done + end, rest[end:]
-                tell(f"reading {path}: {done:,} characters so far")
+                report(f"reading {path}: {done:,} characters so far")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected a text in UTF-8, got {error.reason} at byte {error.start:,}") from None
     if rest:
@@ -97,7 +97,7 @@ def trace(
     """Generate text, and show the model's uncertainty at each token.
 
     The page shows the text with its tokens tinted by their lost coins, confidence, entropy, rank or log-probability,
-    and the likeliest tokens at each place. It is one file, which loads nothing. Older files of these names are
+    and the likeliest tokens at each position. It is one file, which loads nothing. Older files of these names are
     replaced. Generation ends at the latest where the context of the model does.
 
     Examples:
@@ -111,7 +111,7 @@ def trace(
     check_file(out)
     if table is not None:
         check_parquet(table)
-    with spinner(f"loading {model}") as tell:
+    with spinner(f"loading {model}") as report:
         from ..language.trace_page import headline
         from ..transformers import BoCGeneration
         from ..transformers.teacher_forcing import causal_model, stated_context
@@ -125,7 +125,7 @@ def trace(
         length, context = inputs["input_ids"].shape[1], stated_context(network.config) or math.inf
         if not 0 < length < context:
             raise ValueError(f"expected a prompt of 1 to {context - 1} tokens, below the model's context, got {length}")
-        tell("generating")
+        report("generating")
         drawn = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature}
         recorder = BoCGeneration(network, tokenizer, prompt=True)
         with causal_model(network), torch.random.fork_rng():  # the state of torch's random numbers is as before

@@ -31,7 +31,7 @@ from . import logit_set
 from .errors import ContentError, error_prefix, file_errors
 from .extract import TARGET_NAMES
 from .logit_set import IGNORED_CLASS, ColumnSet, LogitSet
-from .tables import NUMBER, NUMBERS, TEXT, Arrays, ParquetSheet, as_tensor, numpy, read_text
+from .tables import NUMBER, NUMBERS, TEXT, Arrays, ParquetTable, as_tensor, numpy, read_text
 from .text import printable
 
 REFUSAL = (
@@ -277,22 +277,20 @@ class LogitReader:
         if self._target is None:
             return None
         values = batch[self._target]
-        places: dict[Any, int] = {name: i for i, name in enumerate(self.classes or ())}
+        indices: dict[Any, int] = {name: i for i, name in enumerate(self.classes or ())}
         if isinstance(values, Tensor):
-            values, numbers = (
-                logit_set.class_indices(values),
-                {x: i for name, i in places.items() for x in _numbers(name)},
-            )
+            values = logit_set.class_indices(values)
+            numbers = {x: i for name, i in indices.items() for x in _numbers(name)}
             if not self._logits or all(i == x for x, i in numbers.items()):  # a predictor has written indices
                 return values
             # Names that are numbers decide. If only some are, an index could be taken for a name.
-            places = {**numbers, IGNORED_CLASS: IGNORED_CLASS} if len(numbers) == len(places) else {}
+            indices = {**numbers, IGNORED_CLASS: IGNORED_CLASS} if len(numbers) == len(indices) else {}
             values = values.tolist()
-        if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in places]:
+        if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in indices]:
             raise ContentError(
                 f"expected class indices or known names of classes as targets, got {unknown[0]}; {NAMING}"
             )
-        return torch.tensor([places[x] for x in values])
+        return torch.tensor([indices[x] for x in values])
 
 
 def _numbers(name: str) -> list[Decimal]:
@@ -356,11 +354,11 @@ def _by_name(source: Any) -> dict[str, Any]:
     return {str(name): x for name, x in given.items() if x is not None}
 
 
-def open_content(source: str) -> ParquetSheet | Arrays:
+def open_content(source: str) -> ParquetTable | Arrays:
     """The content of a file, or of many Parquet files."""
     path = Path(source).expanduser()
     if "://" in source or path.is_dir() or (has_magic(source) and not path.exists()):
-        return ParquetSheet(_find(source))
+        return ParquetTable(_find(source))
     if not path.exists():
         raise FileNotFoundError(f"{printable(source)}: no such file")
     with path.open("rb") as file:
@@ -438,10 +436,10 @@ def _read_torch(path: Path) -> Arrays:
     return Arrays({name: x.detach() if isinstance(x, Tensor) else x for name, x in _by_name(content).items()})
 
 
-READERS: Mapping[str, Callable[[Path], ParquetSheet | Arrays]] = {
+READERS: Mapping[str, Callable[[Path], ParquetTable | Arrays]] = {
     **dict.fromkeys((".npz", ".npy"), _read_numpy),
     ".safetensors": _read_safetensors,
     **dict.fromkeys((".pt", ".pth"), _read_torch),
-    ".parquet": lambda path: ParquetSheet({str(path): partial(path.open, "rb")}),
+    ".parquet": lambda path: ParquetTable({str(path): partial(path.open, "rb")}),
     **dict.fromkeys((".csv", ".tsv", ".csv.gz"), read_text),
 }

@@ -60,7 +60,7 @@ def _array_kind(x: Any) -> str:
     return f"{kind} of shape {tuple(getattr(x, 'shape', ()))}"
 
 
-class ParquetSheet:
+class ParquetTable:
     """The rows of Parquet files, of which a few are in memory at a time, with the attributes and method of `Arrays`.
 
     `files` has a function that opens each.

@@ -87,7 +87,7 @@ def start_host_copy(columns: Mapping[str, Column]) -> HostCopy:
     return HostCopy(host, blocks, event)
 
 
-class Fitting:
+class SplitOnOOM:
     """Calls functions on batches in pieces as large as the memory allows, and joins their columns.
 
     A piece that does not fit is halved. A single sample that does not fit is an error. After a while, larger pieces are

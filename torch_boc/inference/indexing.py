@@ -67,9 +67,9 @@ def as_loader(
 class _Rows(TensorDataset):
     """Tensors whose rows are read a batch at a time; one by one takes longer than a small model."""
 
-    def __getitems__(self, places: Sequence[int]) -> list[Tensor]:
-        where = torch.as_tensor([*places])
-        return [x[where.to(x.device)] for x in self.tensors]
+    def __getitems__(self, indices: Sequence[int]) -> list[Tensor]:
+        rows = torch.as_tensor([*indices])
+        return [x[rows.to(x.device)] for x in self.tensors]
 
 
 class _Checker(pickle.Pickler):
@@ -129,8 +129,8 @@ def _collate(rows: list[Any]) -> Any:
 def count_kept(sampler: DistributedSampler[Any]) -> int:
     """How many samples of a process are no padding.
 
-    A `DistributedSampler` repeats samples until all processes have equally many. Place i of a process is place
-    rank + i * world of all processes, and it is padding if that is not smaller than the length of the dataset. A
+    A `DistributedSampler` repeats samples until all processes have equally many. Sample i of a process is number
+    rank + i * world of all, and it is padding if that is not smaller than the length of the dataset. A
     sampler that drops the last samples has no padding, and may have fewer samples than this.
     """
     return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from ..functional.table_columns import TARGET_COLUMN
 from ..nn import Acceptance, ConformalTest
 from ..nn.decision_columns import SampleColumns
 from .batches import Batch, BatchReader, check_id
-from .device import Fitting, HostCopy, Prefetch, device_of, evaluating, has_streams, start_host_copy, to_device
+from .device import HostCopy, Prefetch, SplitOnOOM, device_of, evaluating, has_streams, start_host_copy, to_device
 from .distributed import check_shard, find_rank, local_device
 from .indexing import SharedData, as_loader, count_samples, has_own_memory, unknown_order, with_indices
 from .resume import RunFolder, Table, check_settings, checksum, exclusive_lock, metadata_of, read_settings, remove_parts
@@ -171,7 +171,7 @@ class BoCPredictor:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
             raise ValueError(f"expected prefetch as a positive integer, got {prefetch!r}")
         self._ahead, self.prefetch = int(has_streams(self.device)), prefetch
-        self._first, self._fitting = ProbabilityCheck(remedy=REMEDY), Fitting()
+        self._first, self._split_on_oom = ProbabilityCheck(remedy=REMEDY), SplitOnOOM()
 
     @property
     def settings(self) -> dict[str, object]:
@@ -203,7 +203,7 @@ class BoCPredictor:
     def predict_batch(self, batch: Any) -> dict[str, Any]:
         """The table of one batch, without `index`, for a loop of your own. The model must be in eval mode."""
         read = self._reader.read(batch)
-        columns = self._fitting(lambda piece: self._columns(to_device(piece, self.device)), read)
+        columns = self._split_on_oom(lambda piece: self._columns(to_device(piece, self.device)), read)
         table = start_host_copy({**read.columns, **columns}).wait()
         self._first.raise_if_found()
         return self._named(table)
@@ -304,9 +304,9 @@ class BoCPredictor:
                     if done == batch.size:
                         continue
                     batch = batch.piece(done, batch.size) if done else batch
-                    columns = self._fitting(lambda piece: self._columns(prefetch.deliver(piece)), batch)
+                    columns = self._split_on_oom(lambda piece: self._columns(prefetch.deliver(piece)), batch)
                     copies.append(start_host_copy({**batch.columns, **columns}))
-                    if self._fitting.limit is None:  # else the memory is short
+                    if self._split_on_oom.limit is None:  # else the memory is short
                         prefetch.fetch()
                 if batch is None or len(copies) > self._ahead:
                     table = copies.popleft().wait()
@@ -324,7 +324,7 @@ class BoCPredictor:
         """The computation, on the device from beginning to end."""
         autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
         self._largest = max(self._largest, batch.size)
-        usual = batch.size == min(self._largest, self._fitting.limit or self._largest)
+        usual = batch.size == min(self._largest, self._split_on_oom.limit or self._largest)
         forward = self._forward if usual else self._plain  # for another size, torch would compile again
         with torch.inference_mode(), autocast:
             _, logits = forward(batch.args, batch.kwargs)

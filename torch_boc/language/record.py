@@ -21,14 +21,14 @@ class TokenRecord:
         tokens: (T,) in int64, on the CPU; the prompt first, if it is part of the record.
         numbers: (T,) in float64, on the CPU, under the names of `functional.tokens.TOKEN_COLUMNS`; NaN where a token
             was not scored.
-        rivals: (T, k) in int64, the likeliest tokens at each place, the prediction first; -1 where there is none.
+        rivals: (T, k) in int64, the likeliest tokens at each position, the prediction first; -1 where there is none.
         rival_log_probabilities: (T, k) in float64.
         prompt_length: how many of the first tokens are the prompt.
         finish: why the sequence ended: "eos", "length", or "" for anything else.
         texts: the text of each token; joined, they are the text. "" for a token that ends within a character. This and
             what follows is empty before `with_texts`.
         labels: what each token is called on its own.
-        rival_texts: what the likeliest tokens at each place are called.
+        rival_texts: what the likeliest tokens at each position are called.
     """
 
     tokens: Tensor
@@ -74,7 +74,7 @@ class TokenRecord:
         names = ("log_probability", "rank", "lost_coins", "confidence", "entropy")
         chance, rank, lost, confidence, entropy = (self.column(name)[start:] for name in names)
         scored = not bool(chance.isnan().all())
-        place = int(chance.nan_to_num(math.inf, neginf=-math.inf).argmin()) if scored else -1
+        lowest = int(chance.nan_to_num(math.inf, neginf=-math.inf).argmin()) if scored else -1
         return {
             "tokens": len(chance),
             "prompt_tokens": self.prompt_length,
@@ -84,9 +84,9 @@ class TokenRecord:
             "mean_confidence": float(confidence.nanmean()),
             "mean_entropy": float(entropy.nanmean()),
             "share_of_rank_1": float((rank[~rank.isnan()] == 1).double().mean()),
-            "lowest_log_probability": float(chance[place]) if scored else math.nan,
-            "lowest_position": start + place if scored else -1,
-            "lowest_text": self.labels[start + place] if scored else "",
+            "lowest_log_probability": float(chance[lowest]) if scored else math.nan,
+            "lowest_position": start + lowest if scored else -1,
+            "lowest_text": self.labels[start + lowest] if scored else "",
             "finish": self.finish,
         }
 
@@ -101,7 +101,7 @@ def _decode(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
-    """The text of each token at its place: joined, they are the text of all tokens.
+    """The text of each token at its position: joined, they are the text of all tokens.
 
     A character may be spread over several tokens. The token that completes it has it, and those before it have "".
     """

@@ -19,7 +19,7 @@ from .trace_page import counts, page
 
 
 class Trace:
-    """The tokens of one or more sequences, each with the numbers of the probe at its place.
+    """The tokens of one or more sequences, each with the numbers of the probe at its position.
 
     The page shows lost coins, confidence, entropy, rank and log-probability. The coherence gap and the concentration
     are in the tables only: with 49,152 classes the gap is 1 - confidence to 99.998 %, and says nothing of its own.
@@ -54,9 +54,9 @@ class Trace:
         """A pandas table with one row per token: sequence, position, is_prompt, token, text, and its numbers."""
         pandas = require("pandas", purpose="tables of tokens need")
         rows = [
-            (number, place, place < record.prompt_length, token, text)
+            (number, position, position < record.prompt_length, token, text)
             for number, record in enumerate(self.sequences)
-            for place, (token, text) in enumerate(zip(record.tokens.tolist(), record.texts, strict=True))
+            for position, (token, text) in enumerate(zip(record.tokens.tolist(), record.texts, strict=True))
         ]
         frame = pandas.DataFrame(rows, columns=["sequence", "position", "is_prompt", "token", "text"])
         for name in dict.fromkeys([*TOKEN_COLUMNS, *(name for record in self.records for name in record.numbers)]):
@@ -73,7 +73,7 @@ class Trace:
         return require("pandas", purpose="tables of tokens need").DataFrame(rows)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> Path:
-        """Write the table and the likeliest tokens at each place to a Parquet file; returns its path."""
+        """Write the table and the likeliest tokens at each position to a Parquet file; returns its path."""
         columns = {name: column.to_numpy() for name, column in self.to_frame().items()}
         for name in ("labels", "rivals", "rival_log_probabilities", "rival_texts"):
             parts = [getattr(record, name) for record in self.sequences]
@@ -101,8 +101,8 @@ class Trace:
     def __len__(self) -> int:
         return len(self.records)
 
-    def __getitem__(self, place: int | slice) -> "Trace":
-        chosen = self.records[place] if isinstance(place, slice) else [self.records[place]]
+    def __getitem__(self, index: int | slice) -> "Trace":
+        chosen = self.records[index] if isinstance(index, slice) else [self.records[index]]
         return Trace(chosen, num_classes=self.num_classes, tokenizer=self.tokenizer)
 
     def __repr__(self) -> str:

@@ -57,7 +57,7 @@ SCALES = {
     "lost_coins": Scale("lost coins", (0.125, 0.25, 0.5, 1, 2, 4, 8), _LOST),
     "confidence": Scale("confidence", (0.98, 0.9, 0.75, 0.6, 0.45, 0.3, 0.15), "the likeliest token's probability."),
     "entropy": Scale("entropy", (0.1, 0.5, 1, 2, 3, 4, 5), "of all probabilities, in nats."),
-    "rank": Scale("rank", (2, 3, 5, 10, 30, 100, 1000), "the place of the emitted token, 1 for the likeliest."),
+    "rank": Scale("rank", (2, 3, 5, 10, 30, 100, 1000), "the rank of the emitted token, 1 for the likeliest."),
     "log_probability": Scale("log-probability", (-0.1, -0.5, -1, -2, -4, -6, -9), _EMITTED),
 }
 
@@ -134,9 +134,9 @@ def _view(number: int, sequence: TokenRecord, quantity: str) -> dict[str, Any]:
 
 def _script_data(sequences: Sequence[TokenRecord]) -> dict[str, Any]:
     """What the script of the page reads: the scales, each label once, and the numbers of the tokens."""
-    labels: dict[int, tuple[int, str]] = {}  # each label and its place, by the id of a token
+    labels: dict[int, tuple[int, str]] = {}  # each label and its index, by the id of a token
 
-    def place(token: int, text: str) -> int:
+    def label_index(token: int, text: str) -> int:
         return labels.setdefault(token, (len(labels), visible(text)))[0] if token >= 0 else -1
 
     numbered = []
@@ -146,8 +146,8 @@ def _script_data(sequences: Sequence[TokenRecord]) -> dict[str, Any]:
         numbered.append(
             {
                 "first": sequence.first,
-                "tokens": list(map(place, sequence.tokens[rows].tolist(), sequence.labels[rows])),
-                "rivals": [list(map(place, *row)) for row in rivals],
+                "tokens": list(map(label_index, sequence.tokens[rows].tolist(), sequence.labels[rows])),
+                "rivals": [list(map(label_index, *row)) for row in rivals],
                 "chances": [_short(row) for row in sequence.rival_log_probabilities[rows].tolist()],
                 "numbers": {name: _short(numbers[name][rows].tolist()) for name in SCALES if name in numbers},
             }
