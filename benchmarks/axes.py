@@ -1,4 +1,4 @@
-"""How the figures of the benchmarks look: sizes, grids, legends and names."""
+"""How the figures of the benchmarks look: open axes and grey text on no background, for light and dark pages."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from torch_boc.plots import new_axes
 
 PANEL = (4.8, 3.7)
 FONT_SIZE = 9
+INK = "#737b86"  # a grey with the same contrast on white and on the dark of the site
 
 
 def panels(count: int, size: tuple[float, float] = PANEL) -> tuple[Any, list[Any]]:
@@ -32,16 +33,25 @@ def finish(figure: Any, axes: list[Any], legend: str | None = "best", **options:
         options: further options of the legend.
     """
     sizes = {"fontsize": FONT_SIZE, "title_fontsize": FONT_SIZE}
+    figure.patch.set_alpha(0)
     for axis in axes:
-        axis.grid(alpha=0.25)
+        axis.patch.set_alpha(0)
+        axis.grid(color=INK, alpha=0.2)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=FONT_SIZE)
-        axis.xaxis.label.set_size(FONT_SIZE + 1)
-        axis.yaxis.label.set_size(FONT_SIZE + 1)
+        axis.spines[["left", "bottom"]].set_color(INK)
+        axis.tick_params(labelsize=FONT_SIZE, colors=INK)
+        for text in (axis.xaxis.label, axis.yaxis.label, axis.title):
+            text.set(size=FONT_SIZE + 1, color=INK)
         if legend:
-            axis.legend(loc=legend, framealpha=0.85, edgecolor="none", **sizes, **options)
+            axis.legend(loc=legend, labelcolor="linecolor", frameon=False, **sizes, **options)
     return figure
+
+
+def write_on(axis: Any, x: float, y: float, text: str, colour: str = INK, **options: Any) -> None:
+    """The name of a line, in its colour, next to a point of it."""
+    options = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": FONT_SIZE, **options}
+    axis.annotate(text, (x, y), color=colour, **options)
 
 
 def figure_text(name: str) -> str:

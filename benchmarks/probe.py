@@ -7,7 +7,7 @@ first. Softmax takes part twice: as everybody calls it, and into memory that is 
 that the system takes to hand out memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import scipy.stats
@@ -15,12 +15,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from benchmarks.harness import RESULTS, best_times, compiled, in_torch, machine, ratio, target, write_csv
+from benchmarks.axes import finish, panels, write_on
+from benchmarks.harness import RESULTS, best_times, compiled, in_torch, ratio, target, write_csv
 from tests.reference import obvious_probe
+from torch_boc.data.atomic import write
 from torch_boc.functional import bag_of_coins, binomial_log_tail, flip_coins, log_p_value, sample_wins
+from torch_boc.plots import BLUE, ORANGE, SKY, image
 
 SHAPES = ((100_000, 10), (65_536, 100), (16_384, 1_000), (512, 50_257), (256, 128_256))
 SMALL = ((64, 10), (256, 1_000))
+FIGURE = ((64, 10), (100_000, 10), (16_384, 1_000))
 DTYPES = (torch.float32, torch.bfloat16)
 # Of the time of a softmax into memory that is there already, float32.
 LIMITS = {
@@ -128,31 +132,19 @@ def tail_targets() -> list[dict[str, object]]:
     ]
 
 
-def figure(rows: list[dict[str, object]]) -> Figure:
-    """Time of each contestant over that of softmax, a panel for each dtype."""
-    drawing = Figure(figsize=(9, 3.6), layout="constrained")
-    axes = drawing.subplots(1, len(DTYPES), sharey=True)
-    styles = {
-        "obvious": "s--",
-        "probe in torch": "o--",
-        "probe": "o-",
-        "coins in torch": "v--",
-        "coins": "^-",
-        "amax": "x:",
-    }
-    colours = ("#D55E00", "#0072B2", "#0072B2", "#009E73", "#009E73", "#666666")
-    for axis, dtype in zip(axes, DTYPES, strict=True):
-        batch = [row for row in rows if f"torch.{row['dtype']}" == str(dtype)]
-        for (name, style), colour in zip(styles.items(), colours, strict=True):
-            ratios = [ratio(row, name, "softmax into") for row in batch]
-            axis.plot([str(row["classes"]) for row in batch], ratios, style, color=colour, label=name)
-        axis.axhline(1, color="black", linewidth=0.8)
-        axis.set(title=str(dtype).removeprefix("torch."), xlabel="classes", yscale="log")
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("time / softmax(out=)")
-    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=9)
-    drawing.suptitle(machine(), fontsize=9)
-    return drawing
+def figure(rows: Sequence[Mapping[str, object]]) -> Figure:
+    """Time of the whole probe by three ways, a panel for each of three sizes."""
+    drawing, axes = panels(3, (2.9, 1.9))
+    ways = {"naive torch + SciPy": "obvious", "torch operations": "probe in torch", "native": "probe"}
+    single = {(int(str(row["rows"])), int(str(row["classes"]))): row for row in rows if row["dtype"] == "float32"}
+    for axis, shape in zip(axes, FIGURE, strict=True):
+        times = [float(str(single[shape][name])) for name in ways.values()]
+        axis.barh(range(3), times, color=(ORANGE, SKY, BLUE), height=0.65)
+        for row, time in enumerate(times):
+            write_on(axis, time, row, f"{time:.3g} ms", xytext=(4, -3))
+        axis.set(title="{:,} × {:,} logits".format(*shape), xlabel="ms", xlim=(0, 1.35 * max(times)), ylim=(2.6, -0.6))
+        axis.set_yticks(range(3), ways if axis is axes[0] else [""] * 3)
+    return finish(drawing, axes, None)
 
 
 def main() -> None:
@@ -164,7 +156,7 @@ def main() -> None:
     targets += [*tail_targets(), *linear_targets()]
     write_csv(RESULTS / "probe.csv", rows)
     write_csv(RESULTS / "targets.csv", targets)
-    figure([row for row in rows if (row["rows"], row["classes"]) in SHAPES]).savefig(RESULTS / "probe.png", dpi=150)
+    write(RESULTS / "probe.png", image(figure(rows), "png"))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from benchmarks.language.resampling import (
 )
 
 BINS, STRATA = 15, 50
-# Higher is more sure; what the page calls each is in `page.py`.
+# Higher is more confident; what the page calls each is in `page.py`.
 SCORES = {
     "confidence": lambda x: -x["odds"],
     "lost_coins": lambda x: -x["lost_coins"],
@@ -31,8 +31,8 @@ SCORES = {
     "concentration": lambda x: -x["concentration"],
 }
 # What natural text is told from other text by, higher for natural text.
-FAMILIAR = {"log_probability": lambda x: x["log_probability"], **{k: SCORES[k] for k in list(SCORES)[:3]}}
-FAMILIAR["concentration"] = SCORES["concentration"]
+NATURAL = {"log_probability": lambda x: x["log_probability"], **{k: SCORES[k] for k in list(SCORES)[:3]}}
+NATURAL["concentration"] = SCORES["concentration"]
 CONTRASTS = (("news", "news, shuffled"), ("Python help", "code"), ("manuals", "manuals, German"))
 Row = dict[str, object]
 
@@ -98,7 +98,7 @@ def contrast_numbers(one: Columns, other: Columns) -> Iterator[tuple[str, Estima
     document = torch.cat([one["document"], other["document"] + documents])
     natural = torch.cat([torch.ones_like(one["document"]), torch.zeros_like(other["document"])]) > 0
     each = torch.arange(int(document.max()) + 1)
-    for name, score in FAMILIAR.items():
+    for name, score in NATURAL.items():
         values = torch.cat([score(one), score(other)])
         yield f"token_{name}", estimate(auroc(values, natural), document)
         yield f"document_{name}", estimate(auroc(document_means(values, document), each < documents), each)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.harness import markdown_table
-from benchmarks.language.analysis import CONTRASTS, FAMILIAR, SCORES
+from benchmarks.language.analysis import CONTRASTS, NATURAL, SCORES
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.sentences import answers
 from benchmarks.language.texts import SETS
@@ -120,7 +120,7 @@ def _contrasts(table: pd.DataFrame) -> str:
     rows = []
     for one, other in CONTRASTS:
         found = of(table, MAIN, f"{one} / {other}")
-        for name in FAMILIAR if found else ():
+        for name in NATURAL if found else ():
             values = [cell(found[f"{way}_{name}"]) for way in ("token", "document")]
             rows.append([f"{one} / {other}", SIGNED[name], *values])
     return markdown_table(["sets", "score", "by token", "by document"], rows)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.language.analysis import CONTRASTS, FAMILIAR
+from benchmarks.language.analysis import CONTRASTS, NATURAL
 from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.texts import SETS
 from torch_boc.report.format import join_words, number
@@ -74,8 +74,8 @@ def _told(table: pd.DataFrame, model: str) -> list[str]:
         found = of(table, model, f"{one} / {other}")
         if not found:
             continue
-        best = max(FAMILIAR, key=lambda name: abs(found[f"document_{name}"].value - 0.5))
-        rows = [f"{SIGNED[name]} {_interval(found[f'document_{name}'])}" for name in FAMILIAR]
+        best = max(NATURAL, key=lambda name: abs(found[f"document_{name}"].value - 0.5))
+        rows = [f"{SIGNED[name]} {_interval(found[f'document_{name}'])}" for name in NATURAL]
         lines.append(
             f"**{one} against {other}**: the means of documents are told apart best by {SIGNED[best]}. AUROC, below "
             f"0.5 where {other} scores higher: {join_words(rows)}. By single tokens the log-probability has "

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.axes import FONT_SIZE, figure_text, finish, panels
+from benchmarks.axes import figure_text, finish, panels, write_on
 from benchmarks.harness import RESULTS
 from torch_boc.plots import BLUE, ORANGE
 
@@ -37,7 +37,7 @@ def read_curves(folder: Path = TRAINING) -> dict[str, pd.DataFrame]:
 
 
 def ood_of(curve: pd.DataFrame) -> str:
-    """The name of the OOD set whose gap was logged beside."""
+    """The name of the OOD set whose gap was logged."""
     return next(name.split("/")[2] for name in curve if name.count("/") == 3 and name.endswith("/gap"))
 
 
@@ -46,18 +46,17 @@ def figure(curves: Mapping[str, pd.DataFrame]) -> Any:
     drawn, axes = panels(len(curves), (3.3, 3.0))
     for (name, curve), axis in zip(curves.items(), axes, strict=True):
         ood = ood_of(curve)
-        for side, colour, label in (("", BLUE, "Δ, in-distribution"), (f"{ood}/", ORANGE, "Δ, out-of-distribution")):
+        for side, colour, label in (("", BLUE, "ID"), (f"{ood}/", ORANGE, "OOD")):
             x, gap, forced = (curve[key] for key in ("epoch", f"val/boc/{side}gap", f"val/boc/{side}forced_gap"))
-            axis.plot(x, gap, "o-", color=colour, markersize=3.5, linewidth=1.4, label=label)
-            axis.plot(x, forced, ":", color=colour, linewidth=1.4, label="forced by confidence")
+            axis.plot(x, gap, "o-", color=colour, markersize=3.5, linewidth=1.4)
+            axis.plot(x, forced, ":", color=colour, linewidth=1.4)
             axis.fill_between(x, forced, gap, color=colour, alpha=0.3, linewidth=0)
-        axis.set_title(f"{figure_text(name)}\nOOD: {figure_text(ood)}", fontsize=FONT_SIZE)
-        axis.set(xlabel="epoch", ylabel="mean coherence gap Δ", ylim=(0, None))
+            if axis is axes[0]:
+                write_on(axis, 1, gap.iloc[0], f"{label}; dotted: forced by confidence", colour, xytext=(4, 7))
+        axis.set_title(f"{figure_text(name)}\nOOD: {figure_text(ood)}")
+        axis.set(xlabel="epoch", ylabel="mean coherence gap Δ", ylim=(0, 1.2 * axis.dataLim.y1))
         axis.xaxis.get_major_locator().set_params(integer=True)
-    finish(drawn, axes, None)
-    handles = axes[0].get_legend_handles_labels()
-    drawn.legend(*handles, loc="outside lower center", ncols=2, fontsize=FONT_SIZE, frameon=False)
-    return drawn
+    return finish(drawn, axes, None)
 
 
 if __name__ == "__main__":

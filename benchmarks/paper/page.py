@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.axes import FONT_SIZE, finish, panels
+from benchmarks.axes import finish, panels, write_on
 from benchmarks.harness import markdown_table
 from benchmarks.paper import curves
 from benchmarks.paper.beyond import FACES, Columns, columns_of, difference_at_equal_confidence, gain
@@ -63,18 +63,21 @@ def temperature_of_the_paper(entry: Entry) -> float:
 
 
 def picture(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
-    """Histograms of Δ in and out of distribution: a row for each network, a column for each temperature."""
-    figure, axes = panels(6, (3.4, 2.3))
+    """The distribution of Δ, ID and OOD: one row per network, one column per temperature."""
+    figure, axes = panels(6, (2.9, 2.3))
     places = [(network, when, row) for network, columns in rows.items() for when, row in columns.items()]
     for (network, when, row), axis in zip(places, axes, strict=True):
         for gap, colour, label in zip(row["gaps"], (BLUE, ORANGE), ("CIFAR-10", "SVHN"), strict=True):
-            shares = torch.ones_like(gap) / len(gap)
-            axis.hist(
-                gap.numpy(), bins=40, range=(0, 0.6), weights=shares.numpy(), alpha=0.6, color=colour, label=label
-            )
-        axis.set_title(f"{PUBLISHED[network]['name']}, T = {row['T']:.2f}:\n{when}", fontsize=FONT_SIZE)
-        axis.set(xlim=(0, 0.6), xlabel="coherence gap Δ", ylabel="share of samples")
-    return finish(figure, axes)
+            axis.ecdf(gap.numpy(), color=colour, lw=1.6)
+            if axis is axes[0]:
+                write_on(axis, 0.3, float((gap < 0.3).double().mean()), label, colour, xytext=(4, -12))
+        axis.set_title(f"{PUBLISHED[network]['name']}, T = {row['T']:.2f}:\n{when}")
+        axis.set(xlim=(0, 0.6), ylim=(0, 1))
+    for axis in axes[3:]:
+        axis.set_xlabel("coherence gap Δ")
+    for axis in axes[::3]:
+        axis.set_ylabel("share of samples below")
+    return finish(figure, axes, None)
 
 
 def model_rows(entries: Mapping[str, tuple[Entry, Columns, Columns]]) -> list[list[str]]:
@@ -107,7 +110,11 @@ def make() -> tuple[str, dict[str, Any]]:
     facts["T"] = {}
     for key in ("resnet", "vit"):
         entry, fitted = entries[PUBLISHED[key]["entry"]], facts["held_out"][key]["temperature"]["temperature"]
-        chosen = {"as it is": 1.0, "fitted": fitted, "as unsure as the paper’s ViT": temperature_of_the_paper(entry)}
+        chosen = {
+            "uncalibrated": 1.0,
+            "fitted": fitted,
+            "as the paper’s ViT": temperature_of_the_paper(entry),
+        }
         facts["T"][key] = {when: at_temperature(entry, value) for when, value in chosen.items()}
     lines = [
         [f"{PUBLISHED[key]['name']}, {when}", *(number(row[name], 3) for name in list(row)[:-1])]

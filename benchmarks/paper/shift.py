@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as transforms
 
-from benchmarks.axes import finish, panels
+from benchmarks.axes import finish, panels, write_on
 from benchmarks.harness import markdown_table, write_page
 from benchmarks.paper.beyond import columns_of, gain
 from benchmarks.paper.models import NORMALISATION, load_resnet
@@ -218,8 +218,8 @@ def page(table: pd.DataFrame) -> str:
         cells += [percent(row[name]) for name in ("forced in", "forced out", "level in")]
         cells += [number(row[score], 3) for score in SCORES]
         rows.append([*cells, value_text(row, "gain", 3, sign=True)])
-    heads = ["network", "against", "C", "right", "right there", "Δ", "Δ there", "forced", "forced there"]
-    heads += ["rejected by the paper’s test", *(f"AUROC, {x}" for x in SCORES.values()), "p̂ gains by ρ"]
+    heads = ["network", "against", "C", "accuracy", "accuracy OOD", "Δ", "Δ OOD", "forced", "forced OOD"]
+    heads += ["FPR of the paper’s test", *(f"AUROC, {x}" for x in SCORES.values()), "p̂ gains by ρ"]
     many, levels = table[table["classes"] == table["classes"].max()], table["level in"]
     facts = {"table": markdown_table(heads, rows), "rows": len(table), "networks": table["network"].nunique()}
     facts |= {"forced": table[["forced in", "forced out"]].min(axis=None), "level": (levels.min(), levels.max())}
@@ -236,21 +236,24 @@ def page(table: pd.DataFrame) -> str:
 
 
 def figure(table: pd.DataFrame) -> Any:
-    """The forced share and the width of the band against the number of classes."""
-    drawn, axes = panels(2, (4.6, 3.2))
-    for side, colour, label in (("in", BLUE, "familiar"), ("out", ORANGE, "unfamiliar")):
-        axes[0].plot(table["classes"], 100 * table[f"forced {side}"], "o", color=colour, alpha=0.7, label=label)
-        axes[1].plot(table["classes"], table[f"band {side}"], "o", color=colour, alpha=0.7, label=label)
-    axes[0].set(ylabel="forced share of the mean gap, %", ylim=(None, 100.5))
-    axes[1].set(ylabel="mean width of the possible band", ylim=(0, None))
-    finish(drawn, axes[:1], "lower right")
-    finish(drawn, axes[1:], "upper right")
-    ticks = sorted({int(x) for x in table["classes"]})
+    """The forced share of the gap and the width of the band by network, ID and OOD."""
+    drawn, axes = panels(2, (4.6, 0.9 + 0.3 * table["network"].nunique()))
+    titles = table.drop_duplicates("network").set_index("network")["classes"]
+    rows = {network: row for row, network in enumerate(titles.index)}
+    for side, colour in (("in", BLUE), ("out", ORANGE)):
+        heights = table["network"].map(rows)
+        axes[0].plot(100 * table[f"forced {side}"], heights, "o", color=colour, alpha=0.7)
+        axes[1].plot(table[f"band {side}"], heights, "o", color=colour, alpha=0.7)
     for axis in axes:
-        axis.set(xscale="log", xlabel="number of classes, C")
-        axis.set_xticks(ticks, [f"{x:,}" for x in ticks], minor=False)
-        axis.minorticks_off()
-    return drawn
+        axis.set_ylim(len(rows) - 0.5, -0.8)
+        axis.set_yticks([])
+    axes[0].set_yticks(range(len(rows)), [f"{name}, {classes:,.0f} classes" for name, classes in titles.items()])
+    axes[0].set(xlabel="forced share of the mean gap, %")
+    axes[1].set(xlabel="mean width of the possible band", xlim=(0, None))
+    first = table.iloc[0]
+    write_on(axes[1], first["band in"], 0, "ID", BLUE)
+    write_on(axes[1], first["band out"], 0, "OOD", ORANGE)
+    return finish(drawn, axes, None)
 
 
 def main() -> None:
