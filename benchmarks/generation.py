@@ -2,7 +2,7 @@
 
 A real language model, a batch of 1 and of 8, both in turns. Writes results/generation.csv; recording should take at
 most 3 % of the time of `generate`, and 128 bytes for each token. Two calls of `generate` can differ by as much on a
-shared machine, so the time inside of the recorder's own calls, in its best run, is written beside the ratio of whole
+shared machine, so the time inside of the recorder's own calls, in its best run, is written next to the ratio of whole
 calls.
 """
 

@@ -58,7 +58,7 @@ def in_torch(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def machine() -> str:
-    """What a reader must know beside a timing."""
+    """What a reader must know to read a timing."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
         if line.startswith("model name"):

@@ -1,6 +1,6 @@
 """Time what people wait for, imports, help and reports: `python -m benchmarks.latency`. Writes results/latency.csv.
 
-Each is a process of its own. Its processor seconds count, the least of several turns, beside those of importing torch
+Each is a process of its own. Its processor seconds count, the least of several turns, next to those of importing torch
 and torchmetrics in the same run.
 """
 

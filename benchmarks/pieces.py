@@ -1,4 +1,4 @@
-"""Results that are computed and kept on disk in pieces, so that an interrupted run goes on where it stopped."""
+"""Results that are computed and kept on disk in pieces, so that an interrupted run resumes where it stopped."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -60,11 +60,11 @@ def contestants(logits: Tensor) -> dict[str, Run]:
 
 
 def time_shape(rows: int, classes: int) -> list[dict[str, object]]:
-    """The times of all contestants in milliseconds, a row for each dtype; the dtypes take turns too."""
+    """The times of all contestants in milliseconds, one row per dtype; the dtypes take turns too."""
     logits = 4 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(0))
     found = {str(dtype).removeprefix("torch."): contestants(logits.to(dtype)) for dtype in DTYPES}
     runs = {f"{dtype} {name}": run for dtype, all_runs in found.items() for name, run in all_runs.items()}
-    # What torch compiles has threads of its own, which go on spinning after a call and slow down whoever comes next.
+    # What torch compiles has threads of its own, which keep spinning after a call and slow down whoever comes next.
     apart = {name: run for name, run in runs.items() if name.endswith(PATHS[-1])}
     best = best_times({name: run for name, run in runs.items() if name not in apart}, seconds=6)
     best |= best_times(apart, seconds=3)
@@ -76,7 +76,7 @@ def time_shape(rows: int, classes: int) -> list[dict[str, object]]:
 
 
 def shape_targets(table: list[dict[str, object]]) -> list[dict[str, object]]:
-    """The ratios of one shape beside what was aimed at."""
+    """The ratios of one shape with their targets."""
     found = []
     for row in table:
         rows, classes = int(str(row["rows"])), int(str(row["classes"]))

@@ -61,7 +61,7 @@ RULES: Mapping[str, Callable[[Tensor], float]] = {"median": by_median, "distance
 
 
 def table(names: Iterable[str], *, replicates: int = REPLICATES) -> pd.DataFrame:
-    """A row for each entry of the zoo, each of its OOD sets or its wrong predictions, and each score."""
+    """One row per entry of the zoo, OOD set (or its wrong predictions) and score."""
     rows: list[dict[str, Any]] = []
     for name in names:
         entry = zoo.load(name)

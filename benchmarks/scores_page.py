@@ -12,21 +12,23 @@ HEAD = (
     "Brackets are 95 % intervals: bootstrap for an AUROC, DeLong's for the difference of two on the same samples."
 )
 FIXED = (
-    "AUROC of the test set against other data, and of right against wrong predictions on the test set itself. No score "
-    "here has learnt anything. `log_odds` ranks as MSP, and −Δ and p\\* nearly do."
+    "AUROC of the test set against OOD data, and of correct against wrong predictions on the test set. No score is "
+    "fitted. `log_odds` ranks as MSP, and −Δ and p\\* nearly do."
 )
 RULES = (
-    "The coins q̄_T are won with chance σ((z_top − z_j) / T). T = 1 is the paper's q̄, and T → ∞ ranks as the logit gap. "
-    "Three rules choose T from held-out in-distribution logits alone. They were written down before they were tried on "
+    "The coins q̄_T are won with probability σ((z_top − z_j) / T). T = 1 is the paper's q̄, and T → ∞ ranks as the "
+    "logit gap. "
+    "Three rules choose T from held-out in-distribution logits only. They were fixed before they were evaluated on "
     "an OOD set: `median` takes the T at which the median q̄_T is 0.9 (`choose_temperature`), `distance` half of the "
     "median logit gap, `spread` the T at which q̄_T varies most over the samples. Where a network has no held-out "
     "split, the first half of its test set chooses T, and everything in these tables is for the other half."
 )
 QUESTION = (
     "The paper leaves open (i) whether other scores in the style of BoC could exploit the geometry of the logits "
-    "better. These lines say what the intervals below show, for these networks and these sets only. T = 4 was known to "
-    "do well on resnet20-cifar10, vit-cifar10 and roberta-agnews before the rules were written: for these three it is "
-    "no choice without OOD data, and the rules are."
+    "better. These conclusions follow from the intervals below, for these networks and sets only. T = 4 was known "
+    "to do "
+    "well on resnet20-cifar10, vit-cifar10 and roberta-agnews before the rules were fixed, so for these three T = 4 is "
+    "chosen with OOD data, and the rules are not."
 )
 BASELINES = ("msp", "energy", "gen", "tempered_dominance")
 

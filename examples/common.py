@@ -28,7 +28,7 @@ def arguments(description: str, options: Mapping[str, Any] | None = None, **defa
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --output-dir")
+    parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint in --output-dir")
     for name, settings in (options or {}).items():
         parser.add_argument(name, **settings)
     parser.set_defaults(**{"known": 10} | defaults, output_dir=Path("lightning_logs") / Path(parser.prog).stem)

@@ -1,10 +1,10 @@
-"""Let a language model write, and look at every token: how sure was the model, and how many coins did it lose?
+"""Generate text, and read the uncertainty of every token: its confidence, and how many coins it lost.
 
     python examples/generate_with_coherence.py --model FOLDER --prompt "The capital of France is" -o trace.html
     python examples/generate_with_coherence.py --model FOLDER --gguf model.gguf --prompt "Once upon a time" --sample
     python examples/generate_with_coherence.py --smoke        # a random model, offline
 
-It prints a line for each sequence and the tokens that lost the most coins, and writes a page with the text: tokens are
+It prints one line per sequence and the tokens that lost the most coins, and writes a page with the text: tokens are
 tinted by their lost coins, and show their numbers and the likeliest tokens.
 """
 

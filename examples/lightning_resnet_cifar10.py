@@ -47,7 +47,7 @@ class Classifier(pl.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Loader 0 is CIFAR-10; the labels of loader 1, SVHN, mean nothing here.
 
-        With several loaders Lightning wants `dataloader_idx`, and would log val/loss/dataloader_idx_0 without the
+        With several loaders Lightning requires `dataloader_idx`, and would log val/loss/dataloader_idx_0 without the
         `add_dataloader_idx=False`.
         """
         images, labels = batch

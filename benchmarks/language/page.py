@@ -1,4 +1,4 @@
-"""The page, from the table of numbers alone: a test makes it again from `numbers.csv`."""
+"""The page, from the table of numbers only: a test makes it again from `numbers.csv`."""
 
 import textwrap
 from typing import Any
@@ -15,24 +15,26 @@ from torch_boc.report.format import number
 MAIN = "SmolLM2-135M"
 HEAD = (
     "A real language model on real text, by the functions of `python -m benchmarks.language FOLDER --gguf FILE`. The "
-    "committed numbers were computed by these functions in several sittings with a cache, and not yet by one run of "
-    "the command. `numbers.csv` has every number, and a test makes this page again from it. `python -m "
+    "committed numbers were computed by these functions in several runs with a cache, and not yet by one run of "
+    "the command. `numbers.csv` has every number, and a test remakes this page from it. `python -m "
     "benchmarks.language.fetch FOLDER` gets the model. Brackets are 95 % intervals by the bootstrap over documents, "
     "because the tokens of one document depend on each other."
 )
 HOW = (
-    "Each document goes through the model alone, cut after 128 tokens; every token but the first is predicted from "
-    "those before it (Gemma: every token, after its token for the beginning). “Right” means that the likeliest token "
-    "came. At equal confidence, only predictions in the same of 50 quantiles of confidence are compared."
+    "The model reads each document separately, cut after 128 tokens; every token but the first is predicted from "
+    "those before it (Gemma: every token, after its token for the beginning). “Correct” means that the likeliest "
+    "token is "
+    "the next one. At equal confidence, only predictions in the same of 50 quantiles of confidence are compared."
 )
 CALIBRATION = (
     "“Brier, prediction” is that of the event that the likeliest token comes; “all tokens” is the sum over the whole "
     "vocabulary. Bits per byte compare models with different tokens."
 )
-GAP = "The forced part is what confidence alone decides; ρ is free to say the rest."
-RIGHT = (
-    "AUROC of right against wrong next tokens. Lost coins, entropy and ρ count with a minus sign. A value below 0.5 at "
-    "equal confidence means that the quantity separates the other way round."
+GAP = "Confidence determines the forced part; ρ measures the rest."
+CORRECT = (
+    "AUROC of correct against wrong next tokens. Lost coins, entropy and ρ count with a minus sign. A value below "
+    "0.5 at "
+    "equal confidence means that the sign is reversed."
 )
 OTHER = (
     "AUROC of natural text (the first name) against the other, for single tokens and for the means of documents. The "
@@ -40,7 +42,7 @@ OTHER = (
     "are both about Python."
 )
 TINTED = (
-    "The page of a generated text, its tokens tinted by their lost coins, is made by `torch-boc trace --model FILE "
+    "The page of a generated text, its tokens tinted by their lost coins, is written by `torch-boc trace --model FILE "
     "--prompt TEXT -o trace.html`, and its picture by `python -m benchmarks.language.picture trace.html`."
 )
 
@@ -49,16 +51,17 @@ def page(table: pd.DataFrame, *, tinted: bool = False) -> str:
     """The whole page in Markdown; `tinted` says whether the folder has the picture of a tinted page."""
     models = [*table["model"].unique()]
     sets = [name for name in SETS if of(table, MAIN, name)]
-    parts = ["# A language model on text", _wrap(HEAD), "## What holds and what does not"]
+    parts = ["# A language model on text", _wrap(HEAD), "## Findings"]
     parts.append("\n".join(f"- {_wrap(line, 2)}" for line in answers(table, MAIN, models)))
-    parts += ["## What was run", _wrap(HOW), _sets(table, models)]
+    parts += ["## Setup", _wrap(HOW), _sets(table, models)]
     parts += ["## Next-token calibration", _wrap(CALIBRATION), *_calibration(table, models)]
     parts += ["![Accuracy against confidence in the next token](reliability.png)"]
     parts += ["## The gap is forced", _wrap(GAP), _gap(table, models)]
-    parts += ["## Right and wrong next tokens", _wrap(RIGHT), _separation(table, sets, "auroc"), "At equal confidence:"]
-    parts += [_separation(table, sets, "within"), "![AUROC of right against wrong next tokens](separation.png)"]
+    parts += ["## Correct and wrong next tokens", _wrap(CORRECT), _separation(table, sets, "auroc")]
+    parts += ["At equal confidence:", _separation(table, sets, "within")]
+    parts += ["![AUROC of correct against wrong next tokens; one panel per set](separation.png)"]
     parts += ["## Natural and other text", _wrap(OTHER), _contrasts(table)]
-    parts += ["![AUROC of natural against other text](contrasts.png)"]
+    parts += ["![AUROC of natural against other text; one panel per pair](contrasts.png)"]
     parts += ["## A tinted page", _wrap(TINTED)]
     return "\n\n".join([*parts, *(["![A generated text, tinted by lost coins](tinted.png)"] if tinted else [])]) + "\n"
 

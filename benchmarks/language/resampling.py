@@ -99,7 +99,7 @@ def auroc(scores: Tensor, positive: Tensor, strata: Tensor | None = None) -> Sta
 def beyond(area: Statistic, within: Statistic, baseline: Statistic) -> Statistic:
     """The AUROC of a score over all pairs, within strata, and what it tells there beyond the baseline.
 
-    The last two are for the score as it is, and for the score turned round.
+    The last two are for the score, and for its negative.
     """
 
     def statistics(weight: Tensor) -> Tensor:

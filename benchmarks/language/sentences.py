@@ -33,7 +33,7 @@ def _calibrated(sets: dict[str, dict[str, Any]]) -> str:
         parts.append(f"{name} {_interval(found['ece'])} (mean confidence minus accuracy {more})")
     sure = [name for name, value in excess.items() if value > 0]
     whom = "every set" if len(sure) == len(sets) else join_words(sure) if sure else "no set"
-    return f"**Calibration.** The model is too sure on {whom}. ECE: {join_words(parts)}."
+    return f"**Calibration.** The model is overconfident on {whom}. ECE: {join_words(parts)}."
 
 
 def _forced(table: pd.DataFrame, models: list[str]) -> str:
@@ -43,8 +43,7 @@ def _forced(table: pd.DataFrame, models: list[str]) -> str:
     holds = "Yes" if least["low"] > 0.99 else "No"
     return (
         f"**Is more than 99 % of the gap forced?** {holds}: at least {100 * least['low']:.3f} % of the mean gap on "
-        f"every set (the lower end of the interval on {least['set']}, {least['model']}). The gap is 1 − p̂ and says "
-        "nothing of its own."
+        f"every set (the lower end of the interval on {least['set']}, {least['model']}). The gap is 1 − p̂ again."
     )
 
 
@@ -60,7 +59,7 @@ def _beyond(sets: dict[str, dict[str, Any]], score: str) -> str:
     overall = [f"{name} {number(x[f'auroc_{score}'].value, 3)}" for name, x in sets.items()]
     plain = [f"{name} {number(x['auroc_confidence'].value, 3)}" for name, x in sets.items()]
     return (
-        f"**Does {SIGNED[score]} tell right from wrong next tokens beyond confidence?** {verdict} (by the paired "
+        f"**Does {SIGNED[score]} separate correct from wrong next tokens beyond confidence?** {verdict} (by the paired "
         f"difference from confidence, in strata). AUROC at equal confidence: {values}; confidence itself, which still "
         f"varies a little within the strata, has {own}. Over all pairs: {join_words(overall)}, where confidence has "
         f"{join_words(plain)}."
@@ -77,7 +76,7 @@ def _told(table: pd.DataFrame, model: str) -> list[str]:
         best = max(NATURAL, key=lambda name: abs(found[f"document_{name}"].value - 0.5))
         rows = [f"{SIGNED[name]} {_interval(found[f'document_{name}'])}" for name in NATURAL]
         lines.append(
-            f"**{one} against {other}**: the means of documents are told apart best by {SIGNED[best]}. AUROC, below "
+            f"**{one} against {other}**: {SIGNED[best]} separates the means of documents best. AUROC, below "
             f"0.5 where {other} scores higher: {join_words(rows)}. By single tokens the log-probability has "
             f"{_interval(found['token_log_probability'])}."
         )

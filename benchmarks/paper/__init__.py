@@ -1,1 +1,1 @@
-"""The paper's tables beside ours: `python -m benchmarks.paper` writes README.md and its figures into this folder."""
+"""The paper's tables next to ours: `python -m benchmarks.paper` writes README.md and its figures into this folder."""

@@ -50,11 +50,11 @@ def difference_at_equal_confidence(one: Columns, other: Columns, name: str) -> f
 
 
 def gain(known: Columns, strange: Columns, base: Sequence[str], more: Sequence[str]) -> Gain:
-    """A model of `base` and `more` against one of `base`: which tells familiar from unfamiliar samples better?
+    """A model of `base` and `more` against one of `base`: which separates ID from OOD samples better?
 
     Both are logistic regressions on the ranks of the columns, their powers and products up to the third degree. They
     are fitted to a random half of the samples and judged on the other half. If `base` is a single column, it is also
-    judged as it is, without a model, and the better one counts.
+    evaluated without a model, and the better one counts.
     """
     halves = [torch.from_numpy(np.random.default_rng(0).permutation(len(x["p̂"])) % 2 == 0) for x in (known, strange)]
     found = []

@@ -129,7 +129,7 @@ def make() -> tuple[str, dict[str, Any]]:
     facts["equal"] = [abs(difference_at_equal_confidence(a, b, "Δ")) for a, b in pairs]
     confidence = torch.linspace(0.1, 1, 90_001, dtype=torch.float64)
     most = dominance_bounds((1 - confidence) / confidence, 10)[1] - confidence
-    facts |= {"largest": float(most.max()), "surest": float(confidence[most >= 0.5].max())}
+    facts |= {"largest": float(most.max()), "most_confident": float(confidence[most >= 0.5].max())}
     facts["forced"] = {key: 100 * forced_share(x["id"]) for key, x in facts["gaps"].items()}
     facts["tables"] = {key: "\n\n".join(experiment_tables(PUBLISHED[key], *results)) for key, results in found.items()}
     facts["cards"] = {key: entries[paper["entry"]].card for key, paper in PUBLISHED.items()}

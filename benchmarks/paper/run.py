@@ -1,6 +1,6 @@
 """An experiment of the paper, from the public model and data to its tables: `python -m benchmarks.paper vit`.
 
-It says first what it will fetch and how long it takes. Downloads and logits are kept: an interrupted run goes on where
+It says first what it will fetch and how long it takes. Downloads and logits are kept: an interrupted run resumes where
 it stopped, and a second one needs no network. A folder of local copies (`--data-dir`) has the unpacked
 cifar-10-batches-py and test_32x32.mat, or what `hf download --repo-type dataset fancyzhx/ag_news --local-dir DIR` and
 the same with `fancyzhx/dbpedia_14` write.
@@ -168,7 +168,7 @@ def count_passes(protocol: Protocol, most: int | None) -> int:
 
 
 def main(args: Sequence[str]) -> None:
-    """Run an experiment, and write its report and the paper's tables beside ours."""
+    """Run an experiment, and write its report and the paper's tables next to ours."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=PUBLISHED)
     parser.add_argument("--model", help="another model: a name on the hub, a folder, or weights of a ResNet")
@@ -205,5 +205,5 @@ def main(args: Sequence[str]) -> None:
     report = evaluate(found["id"], ood, calibration=splits, train=found["train"], **how)
     saved = report.save(options.out)
     text = "\n\n".join(experiment_tables(PUBLISHED[options.name], report.results))
-    write_page(options.out / "paper.md", f"# {protocol['title']}: the paper’s tables beside ours\n\n{text}\n")
+    write_page(options.out / "paper.md", f"# {protocol['title']}: the paper’s tables next to ours\n\n{text}\n")
     print(text, "", *report.verdict, *saved, options.out / "paper.md", sep="\n")

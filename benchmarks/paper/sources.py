@@ -26,9 +26,9 @@ class Source(NamedTuple):
         title: its name in messages; two sets of the same title are fetched together.
         size: the number of samples.
         megabytes: the size of the download.
-        address: the URL of a file, or a data set on the Hugging Face hub.
+        address: the URL of a file, or a dataset on the Hugging Face hub.
         files: patterns of the files, below the folder of the data.
-        md5: the checksum of the file at the URL; "" for a data set on the hub.
+        md5: the checksum of the file at the URL; "" for a dataset on the hub.
     """
 
     title: str
@@ -123,7 +123,7 @@ def _read_svhn(path: Path) -> tuple[Any, Tensor]:
 
 
 def _read_texts(path: Path) -> tuple[Any, Tensor]:
-    """A text of AG News is title and text, a text of DBPedia the abstract alone."""
+    """A text of AG News is title and text, a text of DBPedia only the abstract."""
     table = pq.read_table(path)
     column = "text" if "text" in table.column_names else "content"
     return table[column].to_pylist(), torch.tensor(table["label"].to_pylist())

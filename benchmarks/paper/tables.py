@@ -1,4 +1,4 @@
-"""The paper's numbers, from published.json, and its tables with ours beside them."""
+"""The paper's numbers, from published.json, and its tables next to ours."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Write data sets in the layouts that the examples read: `python -m benchmarks.recipes.layouts DATA OUT`.
+"""Write datasets in the layouts that the examples read: `python -m benchmarks.recipes.layouts DATA OUT`.
 
 DATA is a folder with a `load.py` whose `images(name)`, `news(name)` and `intents()` give arrays and texts. OUT gets
 cifar10_train.npz, cifar10_test.npz and svhn_test.npz (arrays x, y), train.csv and test.csv of AG News and dbpedia.csv

@@ -115,7 +115,7 @@ def load_classifier(module: Any, checkpoint: Path) -> tuple[torch.nn.Module, dic
 
 @torch.inference_mode()
 def logits_of(model: torch.nn.Module, data: Any, places: Tensor, batch: int = 250) -> Tensor:
-    """(N, C) logits of some samples of a data set of the examples."""
+    """(N, C) logits of some samples of a dataset of the examples."""
     return torch.cat([_logits(model, data, part.tolist()) for part in places.split(batch)])
 
 
@@ -127,7 +127,7 @@ def _logits(model: torch.nn.Module, data: Any, places: list[int]) -> Tensor:
 
 
 def assemble(model: torch.nn.Module, parts: dict[str, tuple[str, Any]], cache: Cache, *, odin: bool) -> Sets:
-    """The sets of an entry from data sets of the examples, by role and name; "train" is for Mahalanobis alone."""
+    """The sets of an entry from datasets of the examples, by role and name; "train" is for Mahalanobis only."""
     train = parts.pop("training")[1]
     reference = LogitSet(_cached(model, "training", train, cache), torch.as_tensor(train.labels), name="training")
     sets: dict[str, list[LogitSet]] = {"id": [], "ood": [], "calibration": []}

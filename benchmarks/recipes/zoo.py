@@ -5,7 +5,7 @@ Needs a folder with the images, the checkpoint and a load.py that reads the imag
     python -m benchmarks.recipes.zoo vit-cifar10 --data-dir DATA --checkpoint RUN/best.ckpt
 
 roberta-agnews and minilm-clinc150 (RUN/last.ckpt), are those of models that the examples trained, on data as
-`benchmarks.recipes.layouts` writes them. Pieces that are done are kept in `--cache`, so that an interrupted run goes on
+`benchmarks.recipes.layouts` writes them. Pieces that are done are kept in `--cache`, so that an interrupted run resumes
 where it was.
 """
 

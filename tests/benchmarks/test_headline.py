@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.axes import panels
 from benchmarks.headline import PAGE, headline
 from benchmarks.recipes.pictures import NAMES, draw_acceptance, draw_flags, draw_streams
 from torch_boc import BoCMetric, zoo
-from torch_boc.plots import new_axes
 from torch_boc.report.format import number, percent
 
 ROOT = Path(__file__).parents[2]
@@ -74,19 +74,20 @@ def test_the_guide_quotes_the_counts():
 
 
 def test_figures_show_the_file():
-    """The legends, the dots of acceptance and of the flags."""
-    _, (accept, flags, streams) = new_axes(3, None)
+    """The names on the lines, the dots of acceptance and of the flags."""
+    (_, (accept,)), (_, (flags,)), (_, streams) = panels(1), panels(1), panels(4)
     draw_acceptance(accept)
     draw_flags(flags)
     draw_streams(streams)
+    texts = [text.get_text() for text in accept.texts]
     for i, (name, title) in enumerate(NAMES.items()):
-        found = FOUND[name]
-        curve, dot = accept.lines[2 * i : 2 * i + 2]
-        assert curve.get_label() == f"{title}: {percent(found['coverage'])} accepted"
-        assert [dot.get_xdata()[0], dot.get_ydata()[0]] == pytest.approx([found["coverage"], found["risk"]], abs=6e-5)
+        model = FOUND[name]
+        assert f"{title.split(',')[0]}: {percent(model['coverage'])}" in texts
+        dot = accept.lines[2 * i + 1]
+        assert [dot.get_xdata()[0], dot.get_ydata()[0]] == pytest.approx([model["coverage"], model["risk"]], abs=6e-5)
         shares = [float(line.get_xdata()[0]) for line in flags.lines[3 * i + 1 : 3 * i + 3]]
-        assert shares == pytest.approx([found["fpr"], found["detection_rate"]], abs=6e-5)
-        assert streams.lines[2 * i].get_label() == f"{title}: median delay {found['delay']:.0f} samples"
+        assert shares == pytest.approx([model["fpr"], model["detection_rate"]], abs=6e-5)
+        assert streams[i].get_title() == f"{title}: median delay {model['delay']:.0f} samples"
 
 
 @pytest.mark.slow
