@@ -67,10 +67,10 @@ def picture(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
     figure, axes = panels(6, (2.9, 2.3))
     places = [(network, when, row) for network, columns in rows.items() for when, row in columns.items()]
     for (network, when, row), axis in zip(places, axes, strict=True):
-        for gap, colour, label in zip(row["gaps"], (BLUE, ORANGE), ("CIFAR-10", "SVHN"), strict=True):
+        for gap, colour, label, at in zip(row["gaps"], (BLUE, ORANGE), ("CIFAR-10", "SVHN"), (0.05, 0.3), strict=True):
             axis.ecdf(gap.numpy(), color=colour, lw=1.6)
             if axis is axes[0]:
-                write_on(axis, 0.3, float((gap < 0.3).double().mean()), label, colour, xytext=(4, -12))
+                write_on(axis, at, float((gap < at).double().mean()), label, colour, xytext=(4, -14))
         axis.set_title(f"{PUBLISHED[network]['name']}, T = {row['T']:.2f}:\n{when}")
         axis.set(xlim=(0, 0.6), ylim=(0, 1))
     for axis in axes[3:]:

@@ -13,14 +13,15 @@ from benchmarks.pieces import in_pieces
 
 
 def once(contestants, *, seconds=0.0):
-    """In the place of `best_times`: each contestant runs once."""
+    """Instead of `best_times`: each contestant runs once."""
     for run in contestants.values():
         run()
     return dict.fromkeys(contestants, 1.0)
 
 
+SHAPES = ((8, 10), (4, 1_000))
 SMALL = {
-    "probe": {"SHAPES": ((8, 10), (4, 1_000)), "SMALL": (), "LIMITS": {}, "linear_targets": list},
+    "probe": {"SHAPES": SHAPES, "FIGURE": (*SHAPES, SHAPES[0]), "SMALL": (), "LIMITS": {}, "linear_targets": list},
     "gradient": {"SHAPES": ((8, 10),)},
     "metric": {"SHAPES": ((8, 10),), "LARGE": ()},
     "conformal": {"ROWS": 200, "HELD_OUT": 200, "STREAM": 20},
