@@ -15,6 +15,7 @@ from torch_boc import (
     BoCSeparation,
     ConformalTest,
     DriftMonitor,
+    RiskMonitor,
     kernels,
 )
 from torch_boc.core import dtypes
@@ -66,7 +67,9 @@ def make_calls(device, logits=None):
     (loader.tests, loader.acceptances), loader.ood = parts, False
     loader._extras = required_extras([*loader.separation.scores, "gen", "log_odds"])
     loader._samples, loader.batches = 0, BatchCounts()
+    audit = RiskMonitor().to(device)
     calls |= {
+        "audit": lambda: audit.update(target == 0),
         "callback": lambda: loader.update(logits, target),
         "accept": lambda: accept.accept(logits),
         "sets": lambda: accept.sets(logits),

@@ -185,7 +185,7 @@ def risk_evidence(labels: Tensor, wrong: Tensor, error: float, *, above: bool = 
     tensor([2.2224e-01, 2.5132e+01, 1.0778e+03], dtype=torch.float64)
     """
     bad = to_wide(wrong).unsqueeze(-1)
-    good, ratio = to_wide(labels).unsqueeze(-1) - bad, bad.new_tensor(RATIOS)
+    good, ratio = to_wide(labels).unsqueeze(-1) - bad, constant(RATIOS, bad)
     other = (error * ratio).clamp_max(1.0) if above else error / ratio
     gain = torch.xlogy(bad, other / error) + torch.xlogy(good, (1.0 - other) / (1.0 - error))
     return gain.logsumexp(-1) - math.log(len(RATIOS))
