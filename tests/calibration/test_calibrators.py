@@ -256,12 +256,12 @@ def test_matrix_scaling_equals_scikit_learn(classes):
 
 
 def test_matrix_scaling_by_its_laws():
-    """Shifts of columns, far from zero in float32, and a factor that the penalty follows."""
+    """Shifts of columns, and of all far from zero in float32."""
     logits, target = drawn_split(500)
     expected = MatrixScaling().fit(logits, target).calibrate(logits).confidence
     shifted = logits + torch.arange(5.0).double()
-    for strength, changed in ((1.0, shifted), (1e8, 1e-4 * logits), (1.0, (logits + 1000).float())):
-        found = MatrixScaling(strength=strength).fit(changed, target).calibrate(changed).confidence
+    for changed in (shifted, (logits + 1000).float()):
+        found = MatrixScaling().fit(changed, target).calibrate(changed).confidence
         torch.testing.assert_close(found, expected, rtol=1e-3 if changed.dtype == torch.float32 else 1e-5, atol=0)
     bias = torch.tensor([3.0, 0.0, 0.0, -2.0, 0.0])  # which no temperature corrects
     corrected = MatrixScaling().fit(logits + bias, target).calibrate(logits + bias).logits
@@ -318,28 +318,23 @@ def test_matrix_scaling_of_missing_and_masked_classes():
     torch.testing.assert_close(MatrixScaling().fit(masked, target).calibrate(masked).logits, expected.logits)
 
 
-def test_matrix_scaling_draws_from_a_large_split_the_same_way_each_time():
+def test_matrix_scaling_draws_from_a_large_split_the_same_way_each_time(monkeypatch):
     logits, target = drawn_split(4000, 4)
-    some, again, whole = (MatrixScaling(max_samples=n).fit(logits, target) for n in (1000, 1000, 4000))
-    calibrated = some.calibrate(logits).logits
-    assert torch.equal(calibrated, again.calibrate(logits).logits)
-    assert not torch.equal(calibrated, whole.calibrate(logits).logits)
-    assert mean_nll(calibrated, target) == pytest.approx(mean_nll(whole.calibrate(logits).logits, target), rel=0.02)
+    whole = MatrixScaling().fit(logits, target).calibrate(logits).logits
+    monkeypatch.setattr(matrix, "MOST_SAMPLES", 1000)
+    some, again = (MatrixScaling().fit(logits, target).calibrate(logits).logits for _ in range(2))
+    assert torch.equal(some, again)
+    assert not torch.equal(some, whole)
+    assert mean_nll(some, target) == pytest.approx(mean_nll(whole, target), rel=0.02)
 
 
 def test_errors_and_warnings_of_matrix_scaling(monkeypatch):
     split = drawn_split(300)
     with pytest.raises(ValueError, match=r"at least 2 classes, got only class 3 in 300 samples.*shuffle"):
         MatrixScaling().fit(split[0], torch.full((300,), 3))
-    for options in ({"strength": 0.0}, {"strength": math.nan}, {"max_samples": 1}):
-        with pytest.raises(ValueError, match=f"expected {next(iter(options))}"):
-            MatrixScaling(**options)
     with pytest.warns(UserWarning, match="20 classes and 300 samples for 400 weights: predictions may become worse"):
         MatrixScaling().fit(*drawn_split(300, 20))
     monkeypatch.setattr(matrix, "MAX_ITERATIONS", 2)
-    monkeypatch.setattr(matrix, "SLOW", 1)
-    with pytest.warns(UserWarning, match="matrix scaling: ") as caught:
+    with pytest.warns(UserWarning, match="matrix scaling: the fit did not converge in 2 iterations") as caught:
         MatrixScaling().fit(*split)
-    messages = [str(x.message).partition(": ")[2][:18] for x in caught]
-    assert messages == ["5 classes and 300 ", "the fit did not co"]
-    assert {x.filename for x in caught} == {__file__}
+    assert caught[0].filename == __file__

@@ -66,7 +66,7 @@ def test_what_are_no_logits(function):
 @pytest.mark.parametrize("function", TAKES_TRIALS.values(), ids=TAKES_TRIALS.keys())
 def test_trials_are_a_positive_integer_up_to_a_million(function):
     for trials in (0, -1, 10**6 + 1, 2**70):
-        with pytest.raises(ValueError, match=r"expected (trials as a positive integer|at most 1,000,000 trials), got"):
+        with pytest.raises(ValueError, match="expected trials as a positive integer up to 1,000,000, got"):
             function(trials)
     for trials in (1.5, "100", None, True):
         with pytest.raises(TypeError, match="expected trials as a positive integer, got"):

@@ -10,7 +10,6 @@ from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, over_paths
 from tests.kernels.cases import needs_native
 from torch_boc import kernels
 from torch_boc.functional import (
-    adjusted_p_values,
     auroc,
     bag_of_coins,
     boc_summary,
@@ -31,7 +30,6 @@ def of_sets(z):
     p, places = z.sigmoid()[:, 0], bin_scores(z, ScoreConfig("energy", groups="confidence"))
     counts = torch.ones(2, 9, dtype=torch.int64, device=z.device)
     return {
-        "adjusted": adjusted_p_values(p),
         "auroc": auroc(z[:, 0], z[:, 1]),
         "bets": update_martingale(p.detach(), empty_martingale(), torch.zeros((), dtype=torch.int64)).evidence,
         "flagged": flagged_share(counts, counts, 0.05),

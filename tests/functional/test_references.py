@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from tests import reference
 from tests.functional.cases import as_tensor, over_paths, random_logits
 from torch_boc import Acceptance, ConformalTest, kernels
-from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
+from torch_boc.functional import boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
     look_up_ranks,
     rank_p_values,
@@ -134,17 +134,6 @@ def test_calibration_errors_are_those_of_torchmetrics():
         ).double()
         torch.testing.assert_close(calibration_error(confidence, correct, bins), theirs, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(boc_summary(z, target, bins=bins)["ece"], theirs, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [1, 7, 200])
-def test_adjusted_p_values_are_those_of_scipy_and_leave_nan_out(size):
-    p = random_logits(size).sigmoid() ** 3
-    expected = torch.from_numpy(scipy.stats.false_discovery_control(p.numpy()))
-    torch.testing.assert_close(adjusted_p_values(p), expected, rtol=1e-12, atol=1e-15)
-    with_nan = adjusted_p_values(torch.cat([torch.tensor([torch.nan]), p]))
-    torch.testing.assert_close(with_nan[1:], expected, rtol=1e-12, atol=1e-15)
-    assert with_nan[0].isnan()
-    assert adjusted_p_values(p[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("samples", [1, 19, 20, 99, 3000, 5 * 10**6])

@@ -3,8 +3,8 @@ import torch
 
 from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
-from torch_boc import BoCSeparation, kernels
-from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, sample_stats, scores
+from torch_boc import BoCSeparation
+from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, scores
 from torch_boc.functional.registry import unsaturated_scores
 
 ALL = tuple(scores)
@@ -56,21 +56,6 @@ def test_binned_is_the_same_however_the_data_come():
     check_metric(lambda: BoCSeparation(ALL, thresholds=256), batches, metric.compute(), atol=0)
     with pytest.raises(ValueError, match="thresholds=None"):
         metric.ranked_samples()
-
-
-@pytest.mark.parametrize("ignore_index", [None, 2])
-def test_the_native_pass_counts_as_torch_does(ignore_index):
-    logits, ood = torch.randn(90, 7) * 3, torch.arange(90) % 3 == 0
-    logits[::9], logits[1::9, 0], logits[2::9] = 0.0, torch.nan, torch.tensor([900.0, *[0.0] * 6])
-    stats = sample_stats(logits, torch.arange(90) % 7, extras=True, ignore_index=ignore_index)
-    found = []
-    for path in ("native", "torch"):
-        metric = BoCSeparation(ALL, thresholds=2**10)
-        with kernels.use(path):
-            metric.update(stats, ood)
-        found.append((metric.histograms(), getattr(metric, metric._invalid)))
-    assert torch.equal(found[0][0], found[1][0])
-    assert found[0][1] == found[1][1] > 0
 
 
 @pytest.mark.parametrize("bins", [4, 64, 1024, 16384, 2**18])

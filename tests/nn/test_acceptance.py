@@ -1,17 +1,12 @@
 """Acceptance as a module: the promise on real logits, the sets, what is refused, and where its state goes."""
 
-import copy
 import math
-import pickle
 import warnings
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
-from tests.nn.models import saved
 from torch_boc import Acceptance, BoCClassifier, zoo
 from torch_boc.functional import sample_stats, scores
 
@@ -133,30 +128,6 @@ def test_sets_that_are_never_empty_and_sets_by_class(nonempty, by_class):
     assert not accept.sets(new, 0.9, nonempty=nonempty, by_class=by_class)[0].any()
 
 
-@kinds
-def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
-    logits, target = samples()
-    whole, by_batch, merged = calibrated(**options), Acceptance(**options), Acceptance(**options)
-    for batch, labels in zip(logits.split(700), target.split(700), strict=True):
-        by_batch.update(sample_stats(batch, labels, extras=["log_odds"]))
-        part = Acceptance(**options)
-        part.update(batch, labels)
-        merged.merge(part)
-    loaded = Acceptance(**options)
-    loaded.load_state_dict(saved(whole.state_dict()))
-    for other in (
-        by_batch,
-        merged,
-        loaded,
-        copy.deepcopy(whole),
-        pickle.loads(pickle.dumps(whole)),
-        whole.all_reduced(),
-    ):
-        assert torch.equal(other.counts, whole.counts)
-        assert torch.equal(other.accept(logits, 0.1), whole.accept(logits, 0.1))
-    assert whole.samples.sum() == 3000
-
-
 def test_samples_that_do_not_count_and_rows_that_cannot():
     logits, target = samples(600)
     counted = torch.arange(600) % 3 > 0
@@ -232,35 +203,6 @@ def test_bad_input(call, message):
         call()
 
 
-@pytest.mark.parametrize("name", ["accept", "sets"])
-def test_probabilities_that_no_batch_waited_for_are_refused(name):
-    accept = calibrated()
-    accept._first["held-out"].found = torch.tensor(True)
-    with pytest.raises(ValueError, match="got probabilities"):
-        getattr(accept, name)(LOGITS)
-
-
-@kinds
-def test_nothing_is_read_back(options):
-    accept, (logits, target) = calibrated(**options), samples()
-    accept.accept(logits, 0.1)
-    accept.sets(logits)
-    with NoHostSync():
-        accept.accept(logits, 0.1)
-        accept.sets(logits)
-        accept.update(logits, target)
-
-
-@needs_fake_gpu
-@kinds
-def test_everything_stays_on_the_gpu(options):
-    with FakeTensorMode(), NoHostSync():
-        accept = Acceptance(**options)
-        accept.update(torch.empty(7, 5, device="cuda"), torch.zeros(7, dtype=torch.int64, device="cuda"))
-        new = torch.empty(9, 5, device="cuda", dtype=torch.bfloat16)
-        assert accept.accept(new).device.type == accept.sets(new).device.type == accept.counts.device.type == "cuda"
-
-
 def test_it_compiles_in_one_graph_and_is_exported():
     accept, (logits, _) = calibrated(), samples(60, seed=2)
     logits = logits.float()
@@ -275,13 +217,3 @@ def test_it_compiles_in_one_graph_and_is_exported():
     torch.compiler.reset()
     program = torch.export.export(accept, (logits,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
     assert torch.equal(program.module()(logits[:7]), expected[1][:7])
-
-
-def test_calibration_in_inference_mode_goes_on_outside_of_it():
-    accept, (logits, target) = Acceptance(), samples()
-    with torch.inference_mode():
-        accept.update(logits, target)
-        first = accept.accept(logits, 0.1)
-    assert torch.equal(accept.accept(logits, 0.1), first)
-    accept.update(logits, target)
-    assert accept.samples == 6000

@@ -203,13 +203,6 @@ def test_bad_input(call, message):
         call()
 
 
-def test_probabilities_that_no_batch_waited_for_are_refused_when_the_change_is_read():
-    monitor = DriftMonitor(calibrated())
-    monitor.pool._first["new"].found = torch.tensor(True)
-    with pytest.raises(ValueError, match="got probabilities"):
-        _ = monitor.change
-
-
 def test_the_begin_is_that_of_the_alarm():
     """A short drift, then many familiar samples, of which later ones must not move the begin."""
     whole, split = DriftMonitor(calibrated(rows=2000)), DriftMonitor(calibrated(rows=2000))

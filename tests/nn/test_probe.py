@@ -78,7 +78,7 @@ def test_real_models_as_they_are(make, inputs):
 
 BAD = [
     (lambda: BoCClassifier(lambda x: x), r"expected model as a .*Module, got function"),
-    (lambda: BoCClassifier(linear(), trials=0), "expected trials as a positive integer, got 0"),
+    (lambda: BoCClassifier(linear(), trials=0), "expected trials as a positive integer up to 1,000,000, got 0"),
     (lambda: BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3)), r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap "),
 ]
 

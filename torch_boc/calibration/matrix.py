@@ -13,9 +13,8 @@ MAX_ITERATIONS = 2000
 # The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
 # decides where the search ends, and this changes the calibration error by 0.0004.
 TOLERANCE = 1e-6
-# A step of the search takes samples * weights products. This many take a second on one core, and there may be hundreds
-# of steps.
-SLOW = 2 * 10**10
+# Of larger calibration splits, so many samples are drawn at random, with a fixed seed.
+MOST_SAMPLES = 100_000
 
 
 class MatrixScaling(Calibrator):
@@ -24,41 +23,33 @@ class MatrixScaling(Calibrator):
     The paper calls this method "vector scaling". It has a full matrix of weights and a bias; `VectorScaling` (Guo et
     al., 2017) has one weight for each class, which is a diagonal matrix.
 
-    It finds the same weights as scikit-learn's `LogisticRegression(C=strength)`, if that one has enough iterations.
+    It finds the same weights as scikit-learn's `LogisticRegression`, if that one has enough iterations.
     Here the logits are centred, and they and the penalty are scaled by one factor, for faster convergence. The
     calibrated logits are the decision function, in float64; its products are in float32, unless the logits are float64.
-    The C^2 weights need many samples: 5,000 are too few for a hundred classes, and a warning says so; `VectorScaling`
-    is better there. A warning also says if a fit will take minutes.
+    The C^2 weights need time and many samples: 5,000 are too few for a hundred classes, and a warning says so;
+    `VectorScaling` is better there.
 
     If a class has no sample among the n samples of the fit, its odds against all classes with samples are 1 to n + 1.
     This is Laplace's rule, 1 / (n + 2): the likelihood of such a target is small but not 0. A logit of -inf is replaced
     by the smallest finite logit of the calibration split.
 
     Calibrate `Acceptance` and `ConformalTest` with other samples than those of the fit, which void their guarantees.
-
-    Args:
-        strength: the weight of the samples against the penalty, scikit-learn's C.
-        max_samples: if the calibration split is larger, this many samples are drawn at random, with a fixed seed.
     """
 
     name = "matrix scaling"
 
-    def __init__(self, *, strength: float = 1.0, max_samples: int = 100_000) -> None:
-        if not strength > 0:
-            raise ValueError(f"expected strength above 0, got {strength}")
-        if max_samples < 2:
-            raise ValueError(f"expected max_samples of at least 2, got {max_samples}")
-        self.strength, self.max_samples, self._samples, self._lowest = strength, max_samples, 0, 0.0
+    def __init__(self) -> None:
+        self._samples, self._lowest = 0, 0.0
         self._classes = self._weight = self._bias = self._mean = torch.zeros(0)
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
-        logits, target = draw_samples(logits, target, self.max_samples)
-        size, weights = f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples", logits.shape[1] ** 2
-        if weights > len(logits):
-            message = f"{size} for {weights:,} weights: predictions may become worse; vector scaling needs fewer"
-            warnings.warn(message, stacklevel=3)
-        if len(logits) * weights > SLOW:
-            warnings.warn(f"{size} may take many minutes; fewer samples take less time", stacklevel=3)
+        logits, target = draw_samples(logits, target, MOST_SAMPLES)
+        if (weights := logits.shape[1] ** 2) > len(logits):
+            warnings.warn(
+                f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples for {weights:,} weights: "
+                "predictions may become worse; vector scaling needs fewer",
+                stacklevel=3,
+            )
         classes, index = target.cpu().unique(return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
@@ -70,7 +61,7 @@ class MatrixScaling(Calibrator):
         mean = rows.mean(0)
         rows -= mean
         spread = max(float(rows.square().mean().sqrt()), 1e-9)
-        fit, steps = fit_softmax(rows.div_(spread), index, self.strength * spread**2)
+        fit, steps = fit_softmax(rows.div_(spread), index, spread**2)
         if steps >= MAX_ITERATIONS:
             message = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
             warnings.warn(message, stacklevel=3)

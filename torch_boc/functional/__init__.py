@@ -13,7 +13,7 @@ from .binomial_test import (
 )
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import bag_of_coins
-from .conformal import Threshold, adjusted_p_values
+from .conformal import Threshold
 from .dice import bag_of_dice
 from .martingale import risk_evidence, update_martingale
 from .per_sample import SampleStats, sample_stats
@@ -31,7 +31,6 @@ __all__ = [
     "Score",
     "Threshold",
     "TokenNumbers",
-    "adjusted_p_values",
     "augrc",
     "aupr",
     "aurc",

@@ -119,10 +119,8 @@ def check_trials(trials: int) -> int:
         return trials
     if isinstance(trials, bool) or not hasattr(trials, "__index__"):
         raise TypeError(f"expected trials as a positive integer, got {type(trials).__name__} {trials!r}")
-    if (count := operator.index(trials)) > MOST_TRIALS:
-        raise ValueError(f"expected at most {MOST_TRIALS:,} trials, got {count:,}")
-    if count < 1:
-        raise ValueError(f"expected trials as a positive integer, got {count}")
+    if not 1 <= (count := operator.index(trials)) <= MOST_TRIALS:
+        raise ValueError(f"expected trials as a positive integer up to {MOST_TRIALS:,}, got {count:,}")
     return count
 
 

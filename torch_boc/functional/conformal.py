@@ -88,30 +88,11 @@ def bin_p_values(counts: Tensor) -> Tensor:
     return rank_p_values(Ranks(upto - counts, counts, upto[:, -1:]))
 
 
-def adjusted_p_values(p: Tensor) -> Tensor:
-    """The p-values of Benjamini and Hochberg: p_(i) m / i, made monotone. NaN stays NaN, and does not count in m.
-
-    Rejecting those that are at most `fdr` keeps the false discovery rate at `fdr`, even for conformal p-values that
-    share their held-out samples (Bates and others, 2023), if they are conservative.
-
-    Args:
-        p: (N,) p-values.
-
-    >>> adjusted_p_values(torch.tensor([0.01, 0.04, 0.03, 0.5]))
-    tensor([0.0400, 0.0533, 0.0533, 0.5000], dtype=torch.float64)
-    """
-    rising, order = to_wide(p).sort()  # NaN comes last
-    total = (~rising.isnan()).sum()
-    each = rising * total / torch.arange(1, p.numel() + 1, dtype=rising.dtype, device=p.device)
-    each = torch.where(rising.isnan(), torch.inf, each)
-    lowest = each.flip(0).cummin(0).values.flip(0).clamp_max(1.0) if p.numel() else each
-    return torch.empty_like(lowest).scatter(0, order, torch.where(rising.isnan(), torch.nan, lowest))
-
-
 def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
     """The largest p-value that the procedure of Benjamini and Hochberg rejects; -1 if it rejects none.
 
-    Only the p-values of the bins are sorted, however many samples are tested.
+    It holds even for conformal p-values that share their held-out samples, if they are conservative (Bates and others,
+    2023). Only the p-values of the bins are sorted, however many samples are tested.
 
     Args:
         p: (groups, bins), from `bin_p_values`.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from ..core.coins import Coins
 from ..core.dtypes import accumulation_dtype
 from ..data.extract import call_model, check_head, check_source
 from ..functional.checks import ProbabilityCheck, as_binary, check_trials, classes_last
@@ -138,24 +137,17 @@ class BoCProbe(nn.Module):
         if self.validate_args:
             self._first.check(rows, waits=True)
         names, keep_dtype = self.columns or ProbeOutput._fields, more is None
-        stats = sample_stats(
-            rows, trials=self.trials, extras=(*column_extras(names), *(more or ())), keep_dtype=keep_dtype
-        )
-        return columns_of(stats if keep_dtype else narrowed(stats, accumulation_dtype(rows.dtype)), names), stats
+        extras = (*column_extras(names), *(more or ()))
+        stats = sample_stats(rows, trials=self.trials, extras=extras, keep_dtype=keep_dtype)
+        columns, dtype = columns_of(stats, names), accumulation_dtype(rows.dtype)
+        if not keep_dtype:
+            kept = ("prediction", "p_value", "log_p_value")
+            columns = {name: x if name in kept else x.to(dtype) for name, x in columns.items()}
+        return columns, stats
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
         return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
-
-
-def narrowed(stats: SampleStats, dtype: torch.dtype) -> SampleStats:
-    """Statistics in the dtype of the sums, as `sample_stats` returns them with `keep_dtype`."""
-    prediction, *numbers = stats.coins[:5]
-    coins = Coins(prediction, *(x.to(dtype) for x in numbers))
-    if stats.num_classes == 2:  # the gap of two classes is 0 to the last bit
-        coins = coins._replace(loss=coins.odds / (1.0 + coins.odds))
-    top, margin = (x if x is None else x.to(dtype) for x in (stats.top, stats.margin))
-    return stats._replace(coins=coins, top=top, margin=margin)
 
 
 class BoCClassifier(nn.Module):
