@@ -128,7 +128,7 @@ def test_what_the_model_cannot_do_without_is_no_target():
 
     batch = BatchReader(Pair()).read({"x": LOGITS, "y": LOGITS, "labels": TARGET})
     assert set(batch.kwargs) == {"x", "y"}
-    assert batch.known["target"].equal(TARGET)
+    assert batch.columns["target"].equal(TARGET)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The logits in what a model returns, and the targets in a batch: one rule for every loop.
 
-Nothing is guessed. What fits no rule, or fits more than one, is an error that lists what was found.
+Nothing is guessed. What fits no rule, or more than one, is an error that lists the candidates.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -45,16 +45,16 @@ def find_logits(output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output
     named = output if isinstance(output, Mapping) else {name: getattr(output, name, None) for name in LOGIT_NAMES}
-    found = {f"{name!r}": named[name] for name in LOGIT_NAMES if isinstance(named.get(name), Tensor)}
-    if not found and isinstance(output, tuple | list):
-        for place, x in enumerate(output):  # tuples, lists and mappings inside of it count too: they may hold logits
+    candidates = {f"{name!r}": named[name] for name in LOGIT_NAMES if isinstance(named.get(name), Tensor)}
+    if not candidates and isinstance(output, tuple | list):
+        for i, x in enumerate(output):  # tuples, lists and mappings inside of it count too: they may hold logits
             nested = isinstance(x, tuple | list | Mapping) and len(x) > 0
             if nested or (isinstance(x, Tensor) and x.ndim > 1 and x.is_floating_point()):
-                found[f"[{place}]"] = x
-    first = next(iter(found.values()), None)
-    if len(found) == 1 and isinstance(first, Tensor):
+                candidates[f"[{i}]"] = x
+    first = next(iter(candidates.values()), None)
+    if len(candidates) == 1 and isinstance(first, Tensor):
         return first
-    several = f", in which {' and '.join(found)} may be the logits" if found else ""
+    several = f", in which {' and '.join(candidates)} may be the logits" if candidates else ""
     raise TypeError(
         "expected a model output that is a tensor, has one tensor called 'logits' or 'out', or is a tuple with one "
         f"tensor of logits, got {describe(output)}{several}; wrap the model in a module whose forward returns the "
@@ -104,17 +104,17 @@ def call_model(
     if not isinstance(logits, str):
         output = model(*args, **kwargs)
         return output, find_logits(output if logits is None else logits(output))
-    found: list[Any] = []
-    hook = find_submodule(model, logits).register_forward_hook(lambda module, args, output: found.append(output))
+    outputs: list[Any] = []
+    hook = find_submodule(model, logits).register_forward_hook(lambda module, args, output: outputs.append(output))
     try:
         output = model(*args, **kwargs)
     finally:
         hook.remove()
-    if len(found) != 1:
+    if len(outputs) != 1:
         raise TypeError(
-            f"expected one call of the submodule {logits!r}, got {len(found)}; give a function of the output"
+            f"expected one call of the submodule {logits!r}, got {len(outputs)}; give a function of the output"
         )
-    return output, find_logits(found[0])
+    return output, find_logits(outputs[0])
 
 
 def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
@@ -161,18 +161,18 @@ def find_target(
     """
     groups = [named_targets(x) for x in map(fields, (outputs, batch))]
     groups += [{"[1]": batch[1]}] if isinstance(batch, tuple | list) and len(batch) == 2 else []
-    for found in groups:
-        fitting, wrong = dict[str, Tensor](), []
-        for name, x in found.items():
+    for named in groups:
+        fitting, errors = dict[str, Tensor](), list[ValueError]()
+        for name, x in named.items():
             try:
                 fitting |= {name: fit_target(x, logits, name, dim=dim, binary=binary)} if isinstance(x, Tensor) else {}
             except ValueError as error:
-                wrong.append(str(error))
+                errors.append(error)
         if fitting:
             target: Tensor = _only(fitting)
             return target
-        if wrong:
-            raise ValueError(wrong[0])
+        if errors:
+            raise errors[0]
     return None
 
 
@@ -226,11 +226,11 @@ def _kind(value: Any) -> str:
     return f"{type(value).__name__} {tuple(shape)}" if isinstance(shape, tuple) else type(value).__name__
 
 
-def _only(found: dict[str, Any]) -> Any:
-    """The one target that was found, or None. The same object under two names is one target."""
-    different = {id(x): x for x in found.values()}
+def _only(targets: dict[str, Any]) -> Any:
+    """The one target, or None. The same object under two names is one target."""
+    different = {id(x): x for x in targets.values()}
     if len(different) > 1:
-        got = " and ".join(map(repr, found))
+        got = " and ".join(map(repr, targets))
         raise ValueError(f"expected one target, got {got}; rename the one that is not the target")
     return next(iter(different.values()), None)
 

@@ -300,8 +300,8 @@ class LoopMetrics:
             if n.read + n.skipped:
                 unlabelled = loader.ood or (if_labelled and n.read and not n.labelled)
                 chosen = [key for key in keys if not (unlabelled and key in LABELLED_KEYS)]
-                own = self._values(index, chosen, unknown=LABELLED_KEYS if n.misfits else ())
-                values |= {self._name(index, key): value for key, value in own.items()}
+                part = self._values(index, chosen, unknown=LABELLED_KEYS if n.misfits else ())
+                values |= {self._name(index, key): value for key, value in part.items()}
         gone = {key: torch.full_like(value, math.nan) for key, value in self.logged.items() if key not in values}
         self.logged = values | gone
         return self.logged

@@ -78,14 +78,15 @@ class BoCPredictionWriter(BasePredictionWriter):
         ends = [f"-loader{loader}.parquet" for loader in range(loaders)] if loaders > 1 else [".parquet"]
         # Another process of this run may have finished already.
         others = {f"predictions-rank{x}{end}" for x in range(trainer.world_size) if x != rank for end in ends}
-        taken = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - others
-        if taken:
+        earlier = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - others
+        if earlier:
             raise FileExistsError(
-                f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(taken))}; "
+                f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(earlier))}; "
                 "remove them, or give this run a writer with another output_dir"
             )
-        known = {"trials": self._probe.trials, "alpha": self._probe.alpha}
-        metadata = {name: str(x) for name, x in {**known, "rank": rank, "processes": trainer.world_size}.items()}
+        settings = {"trials": self._probe.trials, "alpha": self._probe.alpha}
+        settings |= {"rank": rank, "processes": trainer.world_size}
+        metadata = {name: str(x) for name, x in settings.items()}
         self._files = [ParquetFile(self.output_dir / f"predictions-rank{rank}{end}", metadata) for end in ends]
         self._source.attach(pl_module)
 
@@ -101,10 +102,10 @@ class BoCPredictionWriter(BasePredictionWriter):
     ) -> None:
         """Append the samples of a batch."""
         rest, ids = (batch, None) if self.id is None else take_id(batch, self.id)
-        found = self._source.extract(prediction, batch if callable(self._source.logits) else rest, pl_module)
-        if found.misfit:
-            raise ValueError(found.misfit)
-        logits, target = found.rows, found.target
+        extracted = self._source.extract(prediction, batch if callable(self._source.logits) else rest, pl_module)
+        if extracted.misfit:
+            raise ValueError(extracted.misfit)
+        logits, target = extracted.rows, extracted.target
         rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write one row per sample, got {(*logits.shape,)}")

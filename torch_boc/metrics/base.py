@@ -72,11 +72,11 @@ class ProbeMetric(Metric):
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
         """Raise in all processes if they have seen different numbers of classes."""
-        own = torch.tensor(self.num_classes or 0, device=self.device)
-        found = {int(x) for x in dist_sync_fn(own, group=process_group or self.process_group)} - {0}
-        if len(found) > 1:
-            raise ValueError(f"expected the same number of classes in all processes, got {sorted(found)}")
-        for classes in found:
+        number = torch.tensor(self.num_classes or 0, device=self.device)
+        numbers = {int(x) for x in dist_sync_fn(number, group=process_group or self.process_group)} - {0}
+        if len(numbers) > 1:
+            raise ValueError(f"expected the same number of classes in all processes, got {sorted(numbers)}")
+        for classes in numbers:
             self._agree_on_classes(classes)
         super()._sync_dist(dist_sync_fn, process_group)
 

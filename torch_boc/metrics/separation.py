@@ -157,24 +157,24 @@ class BoCSeparation(ProbeMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """AUROC, AUPR and FPR at 95 % TPR of each score; NaN if there are no samples of one kind."""
+        # Of each score what ranks both kinds of samples, and the same for out-of-distribution as the positive class.
         pairs: dict[str, Any] = {}
-        functions: Any = (auroc, fpr_at_tpr, aupr) if self.exact else (binned_auroc, binned_fpr_at_tpr, binned_aupr)
-        area, fpr, precision = functions
         if self.exact:
-            known, unknown = self.ranked_samples()
-            for name in self.scores:
-                pairs[name] = (known[name], unknown[name]), (-unknown[name], -known[name])
+            area, fpr, precision = auroc, fpr_at_tpr, aupr
+            for name, inner, outer in zip(self.scores, *(x.values() for x in self.ranked_samples()), strict=True):
+                pairs[name] = (inner, outer), (-outer, -inner)
         else:
+            area, fpr, precision = binned_auroc, binned_fpr_at_tpr, binned_aupr  # type: ignore[assignment]
             self._report(getattr(self, self._invalid))
-            for name, known, unknown in zip(self.scores, *self.histograms(), strict=True):
-                pairs[name] = (known, unknown), (unknown.flip(0), known.flip(0))
+            for name, inner, outer in zip(self.scores, *self.histograms(), strict=True):
+                pairs[name] = (inner, outer), (outer.flip(0), inner.flip(0))
         result: dict[str, Tensor] = {}
-        for name, (pair, turned) in pairs.items():
-            found = {"auroc": area(*pair), "aupr_in": precision(*pair), "aupr_out": precision(*turned)}
-            found |= {"fpr95": fpr(*pair), "fpr95_out": fpr(*turned)}
-            for key, value in found.items():
-                values = (value,) if isinstance(value, Tensor) else value
-                result |= dict(zip((f"{name}_{key}", f"{name}_{key}_error"), values, strict=False))
+        for name, (pair, reversed_pair) in pairs.items():
+            values: dict[str, Any] = {"auroc": area(*pair), "aupr_in": precision(*pair)}
+            values |= {"aupr_out": precision(*reversed_pair), "fpr95": fpr(*pair), "fpr95_out": fpr(*reversed_pair)}
+            for key, value in values.items():
+                with_error = (value,) if isinstance(value, Tensor) else value
+                result |= dict(zip((f"{name}_{key}", f"{name}_{key}_error"), with_error, strict=False))
         if not self.exact and self.thresholds is None:
             errors = {key: float(value.nan_to_num()) for key, value in result.items() if key.endswith("_error")}
             worst = max(errors, key=errors.__getitem__)
@@ -201,8 +201,8 @@ class BoCSeparation(ProbeMetric):
         rows = self._stored_rows()
         rows = rows[~rows.isnan().any(-1)]
         sides = (rows[rows[:, -1] == side] for side in (0, 1))
-        known, unknown = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
-        return known, unknown
+        in_distribution, ood = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
+        return in_distribution, ood
 
     @torch.jit.unused  # type: ignore[prop-decorator]
     @property

@@ -48,7 +48,7 @@ class BoCGeneration:
     Args:
         model: what generates.
         tokenizer: turns tokens into text in the trace.
-        rivals: how many of the likeliest tokens to keep at each place.
+        rivals: how many of the likeliest tokens to keep at each position.
         prompt: whether the prompt is a part of the records, without its padding. It has no numbers, because `generate`
             makes no logits there; `score_tokens` has them.
     """
@@ -71,8 +71,11 @@ class BoCGeneration:
         if strings and tokenizer is not None:  # without it, `generate` has its own error
             criteria.append(StopStringCriteria(tokenizer, strings))
         recording, self._trace = Recording(criteria, self.rivals), None
-        own = {"logits_processor": [*(call.get("logits_processor") or []), recording], "stopping_criteria": [recording]}
-        output = self.model.generate(*args, **{**kwargs, **own})
+        recorded = {
+            "logits_processor": [*(call.get("logits_processor") or []), recording],
+            "stopping_criteria": [recording],
+        }
+        output = self.model.generate(*args, **{**kwargs, **recorded})
         sequences = output if isinstance(output, Tensor) else output.sequences
         ends = torch.as_tensor([] if eos is None else eos).flatten().tolist()
         records = recording.records(ends, sequences.shape[1])
@@ -157,10 +160,10 @@ class Recording:
         self.scored, self.moved = None, self.moved | (input_ids[:, :-1] != before).any()
         token, masked = input_ids[:, -1], kept.isneginf().count_nonzero(-1)
         numbers = token_numbers(kept, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
-        found = {"token": token, "masked": masked, "ended": ended, **numbers._asdict()}
+        columns = {"token": token, "masked": masked, "ended": ended, **numbers._asdict()}
         for name in OF_ALL_CLASSES:
-            found[name] = found[name].masked_fill(masked * 2 > self.num_classes, torch.nan)
-        row = torch.stack([found[name].float() for name in KEPT], -1)
+            columns[name] = columns[name].masked_fill(masked * 2 > self.num_classes, torch.nan)
+        row = torch.stack([columns[name].float() for name in KEPT], -1)
         self.rows.append(torch.cat([row, numbers.rivals.float(), numbers.rival_log_probabilities.float()], -1))
         return ended
 
@@ -171,15 +174,15 @@ class Recording:
         # On some devices there is a step more than `generate` returns.
         values, records = torch.stack(self.rows, 1).cpu()[:, : length - self.prompt.shape[1]].double(), []
         for steps in values:
-            found = dict(zip(KEPT, steps.T, strict=False))
-            found["confidence"] = (1.0 + found["odds"]).reciprocal()
-            chosen = torch.isin(found["token"], torch.tensor(eos, dtype=torch.float64))
-            ends = (chosen | (found["ended"] > 0)).nonzero().flatten().tolist()
+            columns = dict(zip(KEPT, steps.T, strict=False))
+            columns["confidence"] = (1.0 + columns["odds"]).reciprocal()
+            chosen = torch.isin(columns["token"], torch.tensor(eos, dtype=torch.float64))
+            ends = (chosen | (columns["ended"] > 0)).nonzero().flatten().tolist()
             end = ends[0] + 1 if ends else len(steps)
             finish = "length" if not ends else "eos" if chosen[ends[0]] else ""
             rivals, chances = steps[:end, len(KEPT) :].chunk(2, dim=-1)
-            numbers = {name: found[name][:end] for name in (*TOKEN_COLUMNS, "masked")}
-            records.append(TokenRecord(found["token"][:end].long(), numbers, rivals.long(), chances, finish=finish))
+            numbers = {name: columns[name][:end] for name in (*TOKEN_COLUMNS, "masked")}
+            records.append(TokenRecord(columns["token"][:end].long(), numbers, rivals.long(), chances, finish=finish))
         return records
 
 

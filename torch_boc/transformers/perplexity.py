@@ -76,7 +76,7 @@ def evaluate_text(
         got = ", ".join(named) or "an empty mapping"
         raise ValueError(f"expected at least one text, and among several none called {ALL!r}, got {got}")
     listed = {name: _listed(x, name) for name, x in named.items()}  # or an error before the work begins
-    found, whole = TextNumbers(), _Sum(classes)
+    numbers, whole = TextNumbers(), _Sum(classes)
     with causal_model(model) as cached:
         for name, documents in listed.items():
             part = _Sum(classes)
@@ -90,10 +90,10 @@ def evaluate_text(
             else:
                 whole.metric = deepcopy(part.metric)
             whole.bytes += part.bytes
-            found[name] = part.numbers(name)
+            numbers[name] = part.numbers(name)
     whole.metric.nan_strategy = "warn"
     total = whole.numbers(ALL)
-    return found if len(found) == 1 else TextNumbers({**found, ALL: total})
+    return numbers if len(numbers) == 1 else TextNumbers({**numbers, ALL: total})
 
 
 class _Sum:
@@ -119,27 +119,27 @@ class _Sum:
         """The numbers of `TextNumbers`."""
         if not self.metric.update_called:
             raise ValueError(f"{name}: expected a text of at least two tokens, got an empty text or one token")
-        found = {key: float(value) for key, value in self.metric.compute().items()}
-        tokens, nll, classes = int(found.pop("samples")), found["nll"], self.metric.num_classes or 0
-        known = self.bytes and not found["invalid"]
+        summary = {key: float(value) for key, value in self.metric.compute().items()}
+        tokens, nll, classes = int(summary.pop("samples")), summary["nll"], self.metric.num_classes or 0
+        scored = self.bytes and not summary["invalid"]
         return {
             "tokens": tokens,
             "bytes": self.bytes,
             "perplexity": math.exp(min(nll, 700.0)),
-            "bits_per_byte": nll / math.log(2) * tokens / self.bytes if known else math.nan,
-            "lost_coins": (1.0 - found["dominance"]) * (classes - 1),
-            **found,
+            "bits_per_byte": nll / math.log(2) * tokens / self.bytes if scored else math.nan,
+            "lost_coins": (1.0 - summary["dominance"]) * (classes - 1),
+            **summary,
         }
 
 
-def _listed(found: Any, name: str) -> Iterable[Any]:
+def _listed(texts: Any, name: str) -> Iterable[Any]:
     """Several texts or the pieces of one, or an error for what is neither; a str is one of one."""
-    if isinstance(found, str):
-        return [found]
-    if isinstance(found, bytes | Mapping) or not isinstance(found, Iterable):
-        remedy = "; read it first, with path.read_text()" if isinstance(found, os.PathLike) else ""
-        raise TypeError(f"{name}: expected a text as str, or an iterable of texts, got {type(found).__name__}{remedy}")
-    return found
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
+        remedy = "; read it first, with path.read_text()" if isinstance(texts, os.PathLike) else ""
+        raise TypeError(f"{name}: expected a text as str, or an iterable of texts, got {type(texts).__name__}{remedy}")
+    return texts
 
 
 def first_tokens(tokenizer: Any, bos: bool | None) -> list[int]:

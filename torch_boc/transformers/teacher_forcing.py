@@ -1,4 +1,4 @@
-"""Teacher-forced passes: what a causal language model predicts at each place of a given text, in bounded memory."""
+"""Teacher-forced passes: what a causal language model predicts at each position of a given text, in bounded memory."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ def score_tokens(
             ones.
         input_ids: (B, T) in int64.
         attention_mask: (B, T), 0 for tokens that are padding, at either side. They are not part of the records.
-        rivals: how many of the likeliest tokens to keep at each place.
+        rivals: how many of the likeliest tokens to keep at each position.
         context: the most tokens that the model reads together; by default what its config states, or 1024.
         stride: how far a window is from the one before; by default half of the context: each token is predicted
             from at least half a context if the text has so many tokens before it. A smaller stride takes more time.
@@ -139,12 +139,12 @@ def check_windows(
 
     Each window begins with `before` tokens that are not of the text. The default context is at most `most`.
     """
-    own = stated_context(config)
+    stated = stated_context(config)
     if context is None:
-        context = min(own or UNSTATED_CONTEXT, most or own or UNSTATED_CONTEXT)
+        context = min(stated or UNSTATED_CONTEXT, most or stated or UNSTATED_CONTEXT)
     least = 1 + max(1, before)
-    if context < least or (own is not None and context > own):
-        limit = "" if own is None else f" and at most {own}, the context of the model"
+    if context < least or (stated is not None and context > stated):
+        limit = "" if stated is None else f" and at most {stated}, the context of the model"
         raise ValueError(f"expected a context of at least {least} tokens{limit}, got {context}")
     largest = 1 + context - least
     stride = min(context // 2, largest) if stride is None else stride
@@ -178,8 +178,8 @@ def window_logits(model: Any, tokens: Tensor, first: int, *, cached: bool) -> It
     for at, until in pieces:
         if cached:
             keep = {"logits_to_keep": 1} if keeps and until <= first else {}
-            found = _forward(model, tokens[:, at:until], past_key_values=cache, use_cache=True, **keep)
-            logits, cache = found.logits, found.past_key_values
+            output = _forward(model, tokens[:, at:until], past_key_values=cache, use_cache=True, **keep)
+            logits, cache = output.logits, output.past_key_values
         elif keeps:
             logits = _forward(model, tokens[:, :until], logits_to_keep=until - at).logits
         else:

@@ -210,18 +210,18 @@ class BoCTrainerMetrics:
                     names = ("target", "distance", *self._extras)
                     stats = stats._replace(**dict(zip(names, [labels[0].long(), *labels[1:]], strict=True)))
                 self.metric.update(stats)
-        own: Mapping[str, Any] = {}
+        theirs: Mapping[str, Any] = {}
         if self.compute_metrics is not None and outcome.label_ids is not None:
             extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
-            theirs = EvalPrediction(without_columns(outcome.predictions), outcome.label_ids, **extras)
+            prediction = EvalPrediction(without_columns(outcome.predictions), outcome.label_ids, **extras)
             by_batch = {} if compute_result is None else {"compute_result": compute_result}
-            own = self.compute_metrics(theirs, **by_batch)
+            theirs = self.compute_metrics(prediction, **by_batch)
         if compute_result is False:
             return {}
         summary = self.metric.compute()
         labelled = int(Counts(*self.metric.total().counts).labelled) > 0
         keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
-        return {**{self.prefix + key: summary[key].item() for key in keys}, **own}
+        return {**{self.prefix + key: summary[key].item() for key in keys}, **theirs}
 
     def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
         """The label of each row of logits, or -100."""
