@@ -47,7 +47,7 @@ def main() -> None:
         small += [save_logits(folder / "held_out.pt", 5_000, signal=8.0)]
         large = [save_logits(folder / "many.pt", 1_000_000, signal=8.0), "--ood"]
         large += [save_logits(folder / "far.pt", 1_000_001, signal=0.0, labelled=False)]
-        report = ["--quiet", "--out", str(folder / "out")]
+        report = ["--out", str(folder / "out")]
         runs = {BASELINE: ([sys.executable, "-c", BASELINE], None)}
         runs["import torch_boc; torch_boc.BoCMetric"] = (
             [sys.executable, "-c", "import torch_boc; torch_boc.BoCMetric"],

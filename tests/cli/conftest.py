@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.cases import samples
 from torch_boc.cli import main
+from torch_boc.evaluation import compare, evaluate
 
 
 class Outcome(NamedTuple):
@@ -21,6 +22,8 @@ def run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+    for function in (evaluate, compare):  # few bootstrap samples are enough here
+        monkeypatch.setitem(function.__kwdefaults__, "replicates", 10)
 
     def call(*args):
         with pytest.raises(SystemExit) as stop:

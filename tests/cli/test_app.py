@@ -40,6 +40,7 @@ def test_the_commands_are_listed(run, args):
     assert (code, err) == (0, "")
     assert all(name in out for name in (*NAMES, "--version"))
     assert "3 too little memory" in " ".join(out.split())
+    assert out.index(" monitor ") < out.index(" doctor ") < out.index("Exit codes")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,6 +52,7 @@ def test_help_has_examples_that_fit(run, name):
     start = lines.index("Examples") + 1
     assert lines[start : start + len(mine)] == mine != []
     assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"<(bool|str|list|path)|\{", out)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -158,7 +160,7 @@ class TestEncodings:
         return call
 
     def test_tables_help_and_messages(self, run_in):
-        options = ("report", "test.npz", "--ood", "far=noise.npz", "--calibration", "val.npz", "--replicates", "5")
+        options = ("report", "test.npz", "--ood", "far=noise.npz", "--calibration", "val.npz")
         _, rich, _ = run_in("utf-8", *options)
         for encoding in ("ascii", "cp437"):
             code, plain, err = run_in(encoding, *options)
@@ -173,14 +175,14 @@ class TestEncodings:
 
     def test_json_is_json(self, run_in, files):
         (files / "noise.npz").rename(files / "é\U0001f600.npz")
-        code, out, _ = run_in("ascii", "report", "test.npz", "--ood", "é\U0001f600.npz", "--replicates", "5", "--json")
+        code, out, _ = run_in("ascii", "report", "test.npz", "--ood", "é\U0001f600.npz", "--json")
         assert code == 0
         assert "é\U0001f600" in output.json.loads(out)["settings"]["samples"]
 
     @pytest.mark.parametrize("width", ["1", "10"])
     def test_narrow_terminals(self, run_in, monkeypatch, width):
         monkeypatch.setenv("COLUMNS", width)
-        assert run_in("ascii", "report", "test.npz", "--ood", "noise.npz", "--replicates", "5")[0] == 0
+        assert run_in("ascii", "report", "test.npz", "--ood", "noise.npz")[0] == 0
 
 
 class TestNames:
@@ -196,7 +198,7 @@ class TestNames:
             (files / "test.npz").rename(files / f"{name}.npz")
         except OSError:
             pytest.skip("this file system wants UTF-8")
-        options = (f"{name}.npz", "--ood", f"{name}=noise.npz", "--out", name, "--replicates", "5")
+        options = (f"{name}.npz", "--ood", f"{name}=noise.npz", "--out", name)
         probed = run("probe", f"{name}.npz", "-o", f"{name}.csv")
         reported = run("report", *options)
         written = [(files / name / file).read_text(encoding="utf-8") for file in ("report.html", "report.json")]

@@ -114,7 +114,7 @@ def replaced(value):
 EDITS = {"missing": lambda holder, key: holder.pop(key), "text": replaced("x"), "numbers": replaced(torch.ones(3, 3))}
 EDITS |= {"none": replaced(None), "large": replaced(10**15)}
 # What may be none, and the name, which decides nothing.
-FREE = {("accept",), ("run_length",), ("alpha",), ("name",)}
+FREE = {("acceptance",), ("repeated",), ("run_length",), ("alpha",), ("name",)}
 
 
 @pytest.mark.slow

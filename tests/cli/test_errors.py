@@ -15,7 +15,7 @@ from torch_boc.report.report import Report
 
 USAGE = """
 prob                               | No such command 'prob'. Did you mean 'probe'?
-probe a.npz --trials 100000000     | Invalid value for '--trials'
+report a.npz --max-rows 0          | Invalid value for '--max-rows'
 probe a.npz --probability          | No such option: --probability (Possible options: --probabilities) (see
 trace --model a                    | Missing option '--prompt'
 """
@@ -38,7 +38,7 @@ report test.npz --ood far=       | expected NAME=PATH or PATH, got 'far='
 compare test.npz                 | expected at least two models to compare, got 1
 compare test.npz test.npz        | test.npz: expected another name for it, got 'test' twice; use NAME=test.npz
 compare test.npz val.npz --ood far=a.npz | --ood: expected NAME=PATH,PATH with a file for each
-screen test.npz                  | expected --calibration PATH or --test PATH, which says what to compare with, got none
+screen test.npz                  | expected --calibration PATH or --test PATH, the held-out samples or a saved test
 screen test.npz --calibration val.npz --fdr 1.5 | expected fdr in (0, 1), got 1.5
 screen test.npz --calibration bare.npy --error 0.1 | bare: expected held-out samples with targets
 screen test.npz --calibration val.npz --score best | expected score among msp,

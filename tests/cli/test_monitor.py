@@ -97,9 +97,10 @@ def test_files_in_order(run, files, reference):
 
 @pytest.mark.parametrize("write", [csv_lines, json_lines])
 @pytest.mark.parametrize("most", [50, 2**20])
-def test_standard_input_gives_the_same_in_pieces_of_any_size(run, files, feed, turned, reference, write, most):
+def test_standard_input_gives_the_same_in_pieces_of_any_size(run, feed, turned, reference, monkeypatch, write, most):
+    monkeypatch.setattr(command, "EVERY", 100)
     feed(write(turned), most)
-    code, out, _ = run("monitor", *VAL, "--json", "--every", "100")
+    code, out, _ = run("monitor", *VAL, "--json")
     assert code == 4
     assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-9)
     (alarm,) = [event for event in events(out) if event["event"] == "alarm"]
@@ -253,11 +254,11 @@ class TestBadLines:
 @unix_only
 @pytest.mark.parametrize(("stop", "code"), [("SIGINT", 130), pytest.param("SIGKILL", -9, marks=pytest.mark.slow)])
 def test_a_live_pipe_that_is_stopped_and_continued(run, files, feed, turned, reference, stop, code):
-    """Lines are taken before the input ends. After a stop, the next process goes on with the next line."""
+    """Lines are taken before the input ends. After a stop, the next process resumes with the next line."""
     environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
-    line = [sys.executable, "-c", "from torch_boc.cli import main; main()", "monitor", *VAL]
+    line = [sys.executable, "-c", "from torch_boc.cli import main, stream; stream.EVERY = 250; main()", "monitor", *VAL]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    line += ["--state", "s.pt", "--every", "250", "--json"]
+    line += ["--state", "s.pt", "--json"]
     process = subprocess.Popen(line, cwd=files, env=environment, text=True, **pipes)
     try:
         process.stdin.write(csv_lines(turned[:250]))

@@ -19,10 +19,10 @@ READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
 @pytest.mark.parametrize("kind", READ)
 def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
     monkeypatch.setattr(reading, "block_elements", lambda device: 4 * 64)  # 200 rows in four pieces
-    assert run("probe", "test.npz", "-o", f"new/out{kind}", "--trials", "50").code == 0
+    assert run("probe", "test.npz", "-o", f"new/out{kind}").code == 0
     table = READ[kind](files / "new" / f"out{kind}")
     data = read_arrays(files / "test.npz")
-    expected = sample_columns(torch.from_numpy(data["logits"]), trials=50)
+    expected = sample_columns(torch.from_numpy(data["logits"]))
     assert table.column_names == ["index", "target", *expected]
     assert table["index"].to_pylist() == list(range(200))
     assert table["target"].to_pylist() == data["target"].tolist()
@@ -45,13 +45,13 @@ def test_a_block_is_passed_over_once(run, files, monkeypatch, output):
 
 def test_the_summary_is_that_of_the_library(run, files):
     data = read_arrays(files / "test.npz")
-    expected = boc_summary(torch.from_numpy(data["logits"]), torch.from_numpy(data["target"]), trials=20)
-    code, out, err = run("probe", "test.npz", "--trials", "20", "--json")
+    expected = boc_summary(torch.from_numpy(data["logits"]), torch.from_numpy(data["target"]))
+    code, out, err = run("probe", "test.npz", "--json")
     assert (code, err) == (0, "")
     result = json.loads(out, parse_constant=pytest.fail)
     assert (result.pop("name"), result.pop("classes"), result.pop("output")) == ("test", 4, None)
     assert result == pytest.approx({name: value.item() for name, value in expected.items()}, rel=1e-9)
-    text = run("probe", "test.npz", "--trials", "20").out
+    text = run("probe", "test.npz").out
     assert "200 samples, 4 classes" in text
     for key in ("accuracy", "confidence", "dominance", "gap", "forced_gap", "free_gap", "rejection_rate"):
         assert f" {expected[key].item():.4f}\n" in text

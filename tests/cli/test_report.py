@@ -20,7 +20,7 @@ from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
 
 FILES = {"report.html", "report.md", "report.json"}
-OPTIONS = ("test.npz", "--ood", "far=noise.npz", "--replicates", "10")
+OPTIONS = ("test.npz", "--ood", "far=noise.npz")
 
 
 def test_verdict_and_files(run, files):
@@ -45,30 +45,27 @@ def test_verdict_and_files(run, files):
 
 
 def test_json_is_alone_on_stdout(run, files):
-    options = ("report", *OPTIONS, "--calibration", "leak=fit.npz", "--seed", "1", "--trials", "20")
+    options = ("report", *OPTIONS, "--calibration", "leak=fit.npz")
     code, out, err = run(*options, "--json")
     assert code == 0
     content = json.loads(out, parse_constant=pytest.fail)
     assert content["settings"]["samples"] == {"id": 200, "far": 200, "leak": 200}
-    assert [content["settings"][key] for key in ("replicates", "seed", "trials")] == [10, 1, 20]
     assert re.fullmatch(r"(torch-boc: warning: [^\n]*\n)+", err)
     assert "is easier than the test set" in err
     assert not (files / "boc-report").exists()
     assert json.loads(run(*options, "--json", "--out", "a/b").out) == content
     assert json.loads((files / "a" / "b" / "report.json").read_text()) == content
-    assert run(*options, "--quiet", "--out", "c").out == ""
-    assert {path.name for path in (files / "c").iterdir()} > FILES
 
 
 def test_probabilities_and_logits_without_targets(run, files):
     data = read_arrays(files / "test.npz")
     np.save(files / "bare.npy", data["logits"])
-    code, out, err = run("report", "bare.npy", "--replicates", "5")
+    code, out, err = run("report", "bare.npy")
     assert (code, err) == (0, "")
     assert "ECE" not in out
     shares = np.exp(data["logits"].astype(float))
     np.savez(files / "shares.npz", logits=shares / shares.sum(1, keepdims=True), target=data["target"])
-    options = ("shares.npz", "--ood", "o=shares.npz", "--probabilities", "--replicates", "5", "--json")
+    options = ("shares.npz", "--ood", "o=shares.npz", "--probabilities", "--json")
     content = json.loads(run("report", *options).out)
     assert content["settings"]["from_probabilities"] is True
     assert "energy" not in content["tables"]["ood"]["score"]
@@ -78,7 +75,7 @@ def test_files_of_several_kinds_and_labels_of_other_classes(run, files):
     """An .npz file beside a folder of Parquet, whose labels are of 14 other classes."""
     parts = write_parts(files / "parts", logit_table(*some_samples(150, classes=4)))
     np.savez(files / "other.npz", **{**read_arrays(files / "noise.npz"), "target": np.arange(200) % 14})
-    options = ("test.npz", "--ood", parts, "--ood", "other.npz", "--replicates", "5", "--json")
+    options = ("test.npz", "--ood", parts, "--ood", "other.npz", "--json")
     code, out, _ = run("report", *options)
     assert code == 0
     assert json.loads(out)["settings"]["samples"] == {"id": 200, "parts": 150, "other": 200}
@@ -91,10 +88,10 @@ def test_a_gate_for_machines(run, files):
     assert content["summary"]["ece"] == content["tables"]["calibration"]["ece"][0]
     limit = content["summary"]["accuracy"]
     for rule, code in ((f"accuracy<{limit}", 0), (f" accuracy <= {limit}", 1), ("ece>1e-9", 1), ("auroc_far>=2", 0)):
-        found = run("report", *OPTIONS, "-q", "--fail-if", "accuracy<0", "--fail-if", rule)
-        assert (found.code, found.out, "holds: " in found.err) == (code, "", bool(code))
+        found = run("report", *OPTIONS, "--fail-if", "accuracy<0", "--fail-if", rule)
+        assert (found.code, "holds: " in found.err) == (code, bool(code))
     for rule, message in (("ece=3", "expected a rule such as 'ece>0.03', got 'ece=3'"), ("x>1", "among accuracy, ece")):
-        code, _, err = run("report", *OPTIONS, "-q", "--fail-if", rule)
+        code, _, err = run("report", *OPTIONS, "--fail-if", rule)
         assert code == 2
         assert message in err
 
@@ -123,11 +120,9 @@ def test_compare(run, tmp_path):
         made = samples(120, strength)
         np.savez(tmp_path / f"{name}.npz", logits=made["logits"], target=made["target"])
         np.savez(tmp_path / f"{name}-far.npz", logits=samples(80, 0)["logits"] * strength)
-        options = ("--ood", f"far={name}-far.npz", "--replicates", "20", "--out", f"run-{name}", "-q")
+        options = ("--ood", f"far={name}-far.npz", "--out", f"run-{name}")
         run("report", f"{name}.npz", *options)
-    code, out, err = run(
-        "compare", "a.npz", "b.npz", "--ood", "far=a-far.npz,b-far.npz", "--replicates", "20", "--out", "both"
-    )
+    code, out, err = run("compare", "a.npz", "b.npz", "--ood", "far=a-far.npz,b-far.npz", "--out", "both")
     assert (code, err) == (0, "")
     assert "b against a, on the same samples: accuracy better, +" in out
     assert (tmp_path / "both" / "index.html").is_file()

@@ -87,7 +87,7 @@ def test_the_numbers(run, bare):
     assert "discoveries: on average at most 10 % are ID, if the ID ones" in told
     condition = "if samples are exchangeable with the held-out set"
     assert f"expected FPR: at most 5.0 % (with 90 % probability {low} to {high}), {condition}" in told
-    sure = result(run, "bare.npy", *VAL, "--confidence", "0.99")
+    sure = result(run, "bare.npy", *VAL, "--delta", "0.01")
     assert sure["threshold"] < found["threshold"]
     assert " % in each group by prediction" in run("screen", "bare.npy", *VAL, "--groups", "prediction").out
 
@@ -97,10 +97,10 @@ def test_accepted_predictions_carry_their_condition(run, bare):
     accept = held_out(bare)
     score, coverage, _ = accept.threshold(0.2, delta=0.1)
     number = int(accept.accept(logits(bare / "test.npz"), 0.2, 0.1).sum())
-    asked = ("--error", "0.2", "--confidence", "0.9")
+    asked = ("--error", "0.2", "--delta", "0.1")
     found = result(run, "bare.npy", *VAL, *asked)
     assert run("screen", "bare.npy", *VAL, "--save-test", "t.pt").code == 0
-    assert (found["error"], found["error_confidence"], found["sets"][0]["accepted"]) == (0.2, 0.9, number)
+    assert (found["error"], found["error_delta"], found["sets"][0]["accepted"]) == (0.2, 0.1, number)
     assert [found["accepted_from"], found["accepted_held_out"]] == [float(score), float(coverage)]
     told = " ".join(run("screen", "bare.npy", "--test", "t.pt", *asked).out.split())
     assert f"accepted: error ≤ 20 % with 90 % probability, if samples are {number} ({number / 2:.1f} %)" in told
@@ -131,9 +131,18 @@ def test_one_sample_and_repeated_held_out_samples(run, files):
     code, out, err = run("screen", "one.npz", "--calibration", "copies.npz", "--alpha", "0.9")
     assert code == 0
     assert "one: 1 sample\n" in out
-    assert "the one with the lowest p-value of the 1 flagged:" in out
-    assert "150 of the 200 rows of 'copies' repeat an earlier row: if they are the same samples" in err
-    assert "repeat" not in run("screen", "one.npz", *VAL).err
+    assert "the lowest p-values (1 of 1 flagged):" in out
+    repeated, condition = (
+        "150 of the 200 rows of 'copies' repeat an earlier row",
+        "its repeated rows are different samples",
+    )
+    assert repeated in err
+    assert repeated in run("monitor", "one.npz", "--calibration", "copies.npz").err
+    assert condition in " ".join(out.split())
+    assert run("screen", "one.npz", "--calibration", "copies.npz", "--save-test", "t.pt").code == 0
+    assert condition in " ".join(run("screen", "one.npz", "--test", "t.pt").out.split())
+    plain = run("screen", "one.npz", *VAL)
+    assert "repeat" not in plain.err + plain.out
     for command in (("monitor", *VAL), ("probe",)):
         assert "one: 1 sample," in run(command[0], "one.npz", *command[1:]).out
 
@@ -162,7 +171,7 @@ def test_names_labels_of_other_classes_and_nan(run, files):
     assert [row["review"] for row in first] == ["true"] * 3
     assert first[2]["class"] == f"c{first[2]['prediction']}"
     assert first[2]["target"] == str(int(first[2]["index"]) % 14)
-    assert "with the lowest p-values of the " in err
+    assert "the lowest p-values (5 of " in err
     assert "7.png" in err
 
 
@@ -175,13 +184,13 @@ def test_a_column_whose_name_has_a_line_break(run, files):
 
 
 def test_a_kept_test_needs_no_held_out_logits(run, files):
-    options = ("--score", "tempered_dominance", "--groups", "confidence")
+    options = ("--score", "dominance", "--groups", "confidence")
     with_data = run("screen", "noise.npz", *VAL, *options, "--save-test", "kept/test.pt", "--json")
     (files / "val.npz").unlink()
     kept = run("screen", "noise.npz", "--test", "kept/test.pt", "--json")
     assert (with_data.code, kept.code) == (0, 0)
     assert json.loads(kept.out) == json.loads(with_data.out)
-    assert json.loads(kept.out)["score"] == "tempered_dominance"
+    assert json.loads(kept.out)["groups"] == "confidence"
 
 
 def test_warnings(run, files):

@@ -76,7 +76,7 @@ def test_the_command(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     args = ["report", "columns/id", "--ood", "far=logits/far/part-*.parquet", "--max-rows", "200"]
     with pytest.raises(SystemExit) as stop:
-        main([*args, "--replicates", "5", "--json"])
+        main([*args, "--json"])
     out, err = capsys.readouterr()
     assert (stop.value.code or 0, err) == (0, "")
     assert json.loads(out)["settings"]["sampled"] == {"id": 400, "far": 300}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from ..data.errors import is_memory_error
 from . import INTERRUPTED, quitting_at_once
@@ -19,17 +19,27 @@ from .probe import probe
 from .report import GATE, compare, demo, report
 from .screen import screen
 
-COMMANDS = (demo, report, compare, probe, screen, monitor, text, trace, doctor)
+# The commands by their use, in the order of the help.
+PANELS = {
+    "Evaluate a model": (report, compare, demo),
+    "Decide on new inputs": (screen, monitor),
+    "Look closer": (probe, text, trace, doctor),
+}
+COMMANDS = tuple(command for commands in PANELS.values() for command in commands)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
-HELP = f"""Decisions, alarms and calibration from the logits of a classifier, and the Bag-of-Coins probe.
-
-Exit codes: 0 success, {GATE} a rule of --fail-if holds or the doctor found a fault, {FAILED} the input cannot be used,
-{TOO_LITTLE_MEMORY} too little memory, {ALARM} the monitor has raised an alarm, {INTERRUPTED} interrupted.
+HELP = """Calibration, selective prediction, OOD detection and drift monitoring from the logits of PyTorch classifiers,
+with finite-sample guarantees.
 
 Examples:
 torch-boc demo
-torch-boc report --help
+torch-boc report test.npz --calibration val.npz --ood other.npz
+torch-boc screen new.npz --calibration val.npz --error 0.01 -o queue.csv
+torch-boc monitor new.npz --calibration val.npz
 """
+CODES = (
+    f"Exit codes: 0 success, {GATE} a rule of --fail-if holds or the doctor found a fault, {FAILED} invalid input, "
+    f"{TOO_LITTLE_MEMORY} too little memory, {ALARM} the monitor has raised an alarm, {INTERRUPTED} interrupted."
+)
 
 
 def run_command(args: Sequence[str]) -> int:
@@ -54,14 +64,36 @@ def run_command(args: Sequence[str]) -> int:
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.callback(**_help(HELP))(_options)
-    for command in COMMANDS:
-        app.command(cls=Command, **_help(command.__doc__ or ""))(command)
+    app = typer.Typer(cls=Group, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    help_text = _help(HELP)
+    app.callback(**help_text | {"epilog": f"{help_text['epilog']}\n\n{CODES}"})(_options)
+    for panel, commands in PANELS.items():
+        for command in commands:
+            app.command(cls=Command, rich_help_panel=panel, **_help(command.__doc__ or ""))(command)
     return app
 
 
-class Command(TyperCommand):
+class WithoutTypes:
+    """A command whose help shows arguments and flags without their Python types and without braces."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters."""
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            argument = param.param_type_name == "argument"
+            if argument or param.is_flag:
+                param.display_type_rich = lambda ctx: None
+            if argument:
+                shown = param.metavar if param.required else f"[{param.metavar}]"
+                param.get_usage_pieces = lambda ctx, shown=shown: [shown]
+        return params
+
+
+class Group(WithoutTypes, TyperGroup):
+    """All commands."""
+
+
+class Command(WithoutTypes, TyperCommand):
     """Imports torch before it begins. The help of all commands needs no torch, and comes at once."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -90,8 +122,8 @@ def _explain(error: Exception) -> int:
         more = f" (see {context.command_path} --help)" if context is not None else ""
         print_error(f"error: {error.format_message().rstrip('.')}{more}")
     elif is_memory_error(error):
-        said = str(error)
-        print_error(f"error: {said if 'too little memory' in said else f'too little memory: {said}'.rstrip(': ')}")
+        text = str(error)
+        print_error(f"error: {text if 'too little memory' in text else f'too little memory: {text}'.rstrip(': ')}")
         return TOO_LITTLE_MEMORY
     elif isinstance(error, ValueError | OSError | ImportError):
         print_error(f"error: {error}")

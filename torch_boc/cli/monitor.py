@@ -3,7 +3,6 @@
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -19,10 +18,8 @@ def monitor(
     alpha: o.Chance = None,
     run_length: o.RunLength = None,
     score: o.Score = None,
-    groups: o.Groups = None,
     kept: o.KeptTest = None,
     state: o.State = None,
-    every: o.Every = 10_000,
     until_alarm: o.UntilAlarm = False,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
@@ -60,17 +57,15 @@ def monitor(
     with exclusive_lock(Path(state)) if state is not None and os.name == "posix" else nullcontext():
         with spinner("reading") as tell:
             files = Files(probabilities, classes, tell)
-            how: dict[str, Any] = {"score": score, "groups": groups}
-            how |= {"calibration": calibration, "kept": kept}
-            known = state is not None and Path(state).exists()
-            ready = None if known and {*how.values()} == {None} else calibrated_test(files, **how)
-        stream = Stream(files._replace(tell=lambda message: None), state, every, until_alarm, json)
+            resumed = state is not None and Path(state).exists() and {calibration, kept, score} == {None}
+            ready = None if resumed else calibrated_test(files, calibration, kept, score=score)
+        stream = Stream(files._replace(tell=lambda message: None), state, until_alarm, json)
         stream.begin(ready, alpha=alpha, run_length=run_length)
-        told = False
+        printed = False
         for path in paths or ["-"]:
             if not stream.ended:
-                told = stream.add_file(path)
-        if json or not told:
+                printed = stream.add_file(path)
+        if json or not printed:
             stream.emit("end", stream.now())
     if bool(stream.monitor.alarm):
         raise typer.Exit(ALARM)

@@ -1,4 +1,4 @@
-"""All options: each has one name, one meaning and one line, in every command that has it."""
+"""All options: one name, one meaning and one line each, in all commands."""
 
 import pathlib
 from typing import Annotated, Any
@@ -19,12 +19,12 @@ Int = int | None
 Float = float | None
 
 
-def _o(names: str, metavar: str, text: str, **how: Any) -> Any:
-    return typer.Option(*names.split(), metavar=metavar, help=text, **how)
+def _o(names: str, metavar: str, text: str, **options: Any) -> Any:
+    return typer.Option(*names.split(), metavar=metavar, help=text, **options)
 
 
-def _arg(metavar: str, text: str, **how: Any) -> Any:
-    return typer.Argument(metavar=metavar, help=text, **how)
+def _arg(metavar: str, text: str, **options: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=text, **options)
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,29 +53,25 @@ Classes = Annotated[
 MaxRows = Annotated[int, _o("--max-rows", "N", "Maximum rows per set; larger sets are subsampled.", min=1)]
 KeptTest = Annotated[Str, _o("--test", "PATH", "A test written by `screen --save-test`, instead of --calibration.")]
 # Output.
-Folder = Annotated[Str, _o("--out -o", "FOLDER", "Where the page goes.", show_default=f"./{FOLDER}; none with --json")]
+Folder = Annotated[Str, _o("--out -o", "FOLDER", "Folder for the report.", show_default=f"{FOLDER}; none with --json")]
 Table = Annotated[Str, _o("--out -o", "PATH", "One row per sample: .parquet or .csv; - prints CSV.")]
 Csv = Annotated[Str, _o("--out -o", "PATH", "All numbers as a table (.csv).")]
 Page = Annotated[str, _o("--out -o", "PATH", "The page (.html).")]
-Tokens = Annotated[Str, _o("--table", "PATH", "A row for each token (.parquet).")]
+Tokens = Annotated[Str, _o("--table", "PATH", "One row per token (.parquet).")]
 SaveTest = Annotated[Str, _o("--save-test", "PATH", "Save the calibrated test to this file (.pt).")]
 State = Annotated[Str, _o("--state", "PATH", "Save the stream to this file, and resume it.")]
 Json = Annotated[bool, _o("--json", "", "Print JSON instead of text.")]
-Quiet = Annotated[bool, _o("--quiet -q", "", "Print nothing; write the files.")]
 FailIf = Annotated[Strs, _o("--fail-if", "RULE", "Exit with code 1 if it is true, as in 'ece>0.03'.")]
 # Numbers.
-Trials = Annotated[int, _o("--trials", "N", "Coin flips of the paper's test.", min=1, max=10**6)]
-Replicates = Annotated[int, _o("--replicates", "N", "Bootstrap samples, for intervals.", min=1)]
 Seed = Annotated[int, _o("--seed", "N", "Seed of everything that is random.", min=0)]
 Level = Annotated[float, _o("--alpha", "A", "False-positive rate of the flags.")]
 Chance = Annotated[Float, _o("--alpha", "A", "Probability of ever raising a false alarm.", show_default="0.01")]
 RunLength = Annotated[Float, _o("--run-length", "N", "Instead: at most one false alarm in N samples, on average.")]
 Error = Annotated[Float, _o("--error", "E", "Maximum error rate among accepted predictions.")]
-Confidence = Annotated[Float, _o("--confidence", "C", "Probability with which --alpha and --error must hold.")]
+Delta = Annotated[Float, _o("--delta", "D", "Guarantee --alpha and --error with probability 1 - D.")]
 Fdr = Annotated[Float, _o("--fdr", "F", "Target false discovery rate of OOD samples.")]
 Score = Annotated[Str, _o("--score", "NAME", "Score to compare; low means OOD.", show_default=SCORE)]
 Groups = Annotated[Str, _o("--groups", "KIND", "Compare within groups: prediction or confidence.")]
-Every = Annotated[int, _o("--every", "N", "Print a line after about N samples.", min=1)]
 UntilAlarm = Annotated[bool, _o("--until-alarm", "", "Stop at the alarm.")]
 # Language models.
 Model = Annotated[str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]

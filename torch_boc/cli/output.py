@@ -104,7 +104,7 @@ def show_table(rows: list[list[Any]], console: Console) -> None:
     titles, *rest = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows]
     for place, title in enumerate(titles):
         number = not any(letter.isalpha() for row in rest for letter in row[place])
-        title = "\n".join(wrap(title, 10)) if place else title
+        title = "\n".join(wrap(title, 10, break_long_words=False)) if place else title
         table.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=number)
     for row in rest:
         table.add_row(*row)

@@ -21,23 +21,22 @@ def probe(
     out: o.Table = None,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
-    trials: o.Trials = 100,
     json: o.Json = False,
 ) -> None:
     """Confidence, dominance, coherence gap and p-value of each sample.
 
-    Prints their means. With -o it writes a row for each sample: index, columns of text, target (if there is one),
+    Prints their means. With -o it writes one row per sample: index, columns of text, target (if there is one),
     prediction, confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy,
     logit_gap, odds, loss. An older file of that name is replaced. For probabilities there is no energy, which is always
     0 after a softmax. Samples with a target of -100 do not count in the means, nor do those with NaN.
 
-    Parquet files are read by row groups, and .npy, .pt and .safetensors are mapped into memory, so that a file may be
-    larger than memory. Text files and .npz are read as a whole. An error in the last row leaves no output behind.
+    Parquet, .npy, .pt and .safetensors files can exceed memory; text files and .npz are read as a whole. An error in
+    the last row leaves no output behind.
 
     Examples:
         torch-boc probe logits.npz
         torch-boc probe logits.npz -o samples.parquet
-        torch-boc probe logits.csv -o samples.csv --trials 200 --json
+        torch-boc probe logits.csv -o samples.csv --json
     """
     from ..data.logit_set import IGNORED_CLASS
     from ..evaluation.inputs import LOST
@@ -49,7 +48,7 @@ def probe(
     check_output(out, [path])
     with spinner(f"reading {path}") as tell, sample_file(out) as write:
         data = Files(probabilities, classes, tell).open(path)
-        metric = BoCMetric(trials=trials, ignore_index=IGNORED_CLASS, validate_args=False)
+        metric = BoCMetric(ignore_index=IGNORED_CLASS, validate_args=False)
         for block in data:
             stats = metric.extract(block.logits, block.target, extras=("margin",) if out else ())
             metric.update(stats)

@@ -24,14 +24,10 @@ def report(
     train: o.Train = None,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
-    trials: o.Trials = 100,
-    replicates: o.Replicates = 1000,
-    seed: o.Seed = 42,
     max_rows: o.MaxRows = 1_000_000,
     out: o.Folder = None,
     fail_if: o.FailIf = None,
     json: o.Json = False,
-    quiet: o.Quiet = False,
 ) -> None:
     """Report calibration, selective prediction, OOD detection and drift of your test logits.
 
@@ -50,7 +46,7 @@ def report(
         torch-boc report test.pt --ood svhn.pt --calibration val=val.pt
         torch-boc report test.npz --probabilities
         torch-boc report test.csv --classes cat,dog,ship --json > report.json
-        torch-boc report test.npz --fail-if 'ece>0.03' --fail-if 'accuracy<0.9' -q
+        torch-boc report test.npz --fail-if 'ece>0.03' --fail-if 'accuracy<0.9'
     """
     from ..report.report import FILES
 
@@ -60,14 +56,14 @@ def report(
         from ..evaluation import evaluate
         from .inputs import Files
 
-        files = Files(probabilities, classes, tell, max_rows, seed)
-        known = files.read(path)
+        files = Files(probabilities, classes, tell, max_rows)
+        test = files.read(path)
         others = files.read_named("--ood", ood, targets=False)
         splits = files.read_named("--calibration", calibration)
         trained = None if train is None else files.read(train)
-        how: dict[str, Any] = {"trials": trials, "replicates": replicates, "seed": seed, "progress": tell}
-        result = evaluate(known, others, calibration=splits, train=trained, title=printable(path), **how)
-    _present(result, folder, json=json, quiet=quiet)
+        title = printable(path)
+        result = evaluate(test, others, calibration=splits, train=trained, title=title, progress=tell)
+    _present(result, folder, json=json)
     summary, held = result.summary(), []
     for text, name, holds in rules:
         if name not in summary:
@@ -92,11 +88,8 @@ def compare(
     ood: o.OodFiles = None,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
-    replicates: o.Replicates = 1000,
-    seed: o.Seed = 42,
     out: o.Folder = None,
     json: o.Json = False,
-    quiet: o.Quiet = False,
 ) -> None:
     """Compare models side by side, from their reports or from logits with targets.
 
@@ -129,11 +122,11 @@ def compare(
                 )
             read = [files.read(f"{name}={path}", targets=False) for path in paths]
             others[name] = dict(zip(logits, read, strict=True))
-        comparison = compare_models(given, others, replicates=replicates, seed=seed, progress=tell)
-    _present(comparison, folder, json=json, quiet=quiet)
+        comparison = compare_models(given, others, progress=tell)
+    _present(comparison, folder, json=json)
 
 
-def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet: o.Quiet = False) -> None:
+def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False) -> None:
     """Report on the four bundled models side by side. With NAME, the full report on one of them.
 
     Calibrators are fitted on samples that the model was not trained on (the first half of the test set if there are no
@@ -159,16 +152,15 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
         for entry in map(zoo.load, zoo.names() if name is None else [name]):
             test, splits = entry.test_and_splits()
             title = f"{entry.name}: {entry.card['model']}, {entry.card['data']}"
-            how: dict[str, Any] = {"title": title, "progress": lambda said, at=entry.name: tell(f"{at}: {said}")}
-            reports[entry.name] = evaluate(test, entry.ood, calibration=splits, **how)
-    _present(Comparison(reports) if name is None else reports[name], folder, json=json, quiet=quiet)
-    if not (json or quiet):
+            reports[entry.name] = evaluate(test, entry.ood, calibration=splits, title=title, progress=tell)
+    _present(Comparison(reports) if name is None else reports[name], folder, json=json)
+    if not json:
         console = Terminal()
         console.print("\nFor your own model:", style="bold")
         console.print("    torch-boc report test.npz --calibration val.npz --ood other.npz", style="cyan")
 
 
-def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> None:
+def _present(result: Any, folder: Path | None, *, json: bool) -> None:
     """Write a report, or several side by side, and print JSON only, or its main numbers and a list of files."""
     from ..report.comparison import Comparison
 
@@ -176,7 +168,7 @@ def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> No
         paths = [] if folder is None else result.save(folder)
     if json:
         print_json(loads(result.to_json()))
-    if json or quiet:
+    if json:
         return
     console = Terminal()
     if isinstance(result, Comparison):

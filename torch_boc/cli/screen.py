@@ -1,6 +1,7 @@
 """`torch-boc screen`: which samples to review at a guaranteed FPR, and which predictions to accept."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from ..data.atomic import check_file
@@ -11,9 +12,10 @@ from .output import STDOUT, Terminal, check_output, list_files, print_json, samp
 # The range of the FPR leaves out this share at each end.
 TAIL = 0.05
 FIRST = 5  # so many samples of each file are printed
-DELTA = 0.05  # the probability with which the error may exceed --error
+DELTA = 0.05  # the probability with which the error may exceed --error, unless --delta is given
 # The level of the tests whether a file is like the held-out samples, and how many of its rows they read.
 SHIFT_ALPHA, SHIFT_ROWS = 0.001, 10_000
+IF = "if samples are "
 NOT_VALID = "not valid here: these inputs do not look like the held-out set"
 DECISIONS = ("review", "discovery", "accepted")  # columns that are counted
 
@@ -22,7 +24,7 @@ def screen(
     paths: o.Paths,
     calibration: o.HeldOut = None,
     alpha: o.Level = 0.05,
-    confidence: o.Confidence = None,
+    delta: o.Delta = None,
     fdr: o.Fdr = None,
     error: o.Error = None,
     score: o.Score = None,
@@ -40,8 +42,9 @@ def screen(
     samples is flagged if they are exchangeable with the held-out set, whatever the model. Rows with NaN are flagged.
 
     With --error 0.01 and held-out targets, the error among "accepted" predictions is at most 1 % with 95 % probability
-    (or --confidence) over the draw of the held-out set, under the same condition. Nothing is accepted in a file that
-    refutes it: far more than alpha is flagged, or a drift test of its rows in random order rejects.
+    (or 1 - delta) over the draw of the held-out set, under the same condition. Nothing is accepted in a file that
+    refutes it: far more than alpha is flagged, or a drift test of its rows in random order rejects. With --delta, the
+    share of flagged samples is at most alpha with that probability as well.
 
     With -o it writes all rows, those with the lowest p-values of each file first: file (if there are several), index,
     columns of text and the target (if there are any), prediction, class (with --classes), confidence,
@@ -52,32 +55,26 @@ def screen(
         torch-boc screen new.npz --calibration val.npz --error 0.01 -o queue.csv
         torch-boc screen new.npz --calibration val.npz --alpha 0.01 --fdr 0.1
         torch-boc screen a.npz b.npz --calibration val.npz --save-test test.pt
-        torch-boc screen new.csv --test test.pt --confidence 0.99 --json
+        torch-boc screen new.csv --test test.pt --delta 0.01 --json
     """
     from ..calibration import OverlapWarning, overlap_test
-    from ..calibration.split_checks import many_repeated, overlap_message, repeated_message
+    from ..calibration.split_checks import overlap_message
     from ..data.files import some_rows
-    from ..functional.selective import required_samples
     from ..functional.table_columns import sample_columns
-    from ..report.format import CONDITION, counted, percent, short_percent
     from .calibrated_test import KIND, calibrated_test
     from .inputs import Files
 
     check_output(out, [*paths, calibration])
     if save is not None:
         check_file(save)
-    found: list[dict[str, Any]] = []
+    sets: list[dict[str, Any]] = []
     with spinner("reading") as tell, sample_file(out) as write:
         files = Files(probabilities, classes, tell)
         ready = calibrated_test(files, calibration, kept, score=score, groups=groups)
-        test, held = ready.test, ready.data
-        accept, delta = (None if error is None else ready.accept), DELTA if confidence is None else 1 - confidence
-        if error is not None and accept is None:
+        test, held, acceptance = ready.test, ready.data, None if error is None else ready.acceptance
+        if error is not None and acceptance is None:
             raise ValueError(f"{ready.name}: expected held-out samples with targets for --error, got none")
-        if held is not None and (repeated := many_repeated(held.logits, held.target)):
-            message = repeated_message(repeated, len(held), repr(held.name))
-            warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=2)
-        threshold = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
+        threshold = test.threshold(alpha, delta=delta)
         readers = [ready.open(files, path) for path in paths]
         notes = [[*map(printable, reader.notes)] for reader in readers]  # as blocks name them
         shared = [name for name in notes[0] if all(name in names for names in notes)]
@@ -94,79 +91,81 @@ def screen(
             if reader.classes:
                 columns["class"] = [reader.classes[i] for i in numbers["prediction"].tolist()]
             p = test(new.logits)
-            review = test.flag(new.logits, alpha, delta=None if confidence is None else delta)
             shifted = looks_shifted(test, new.logits, p)
-            columns |= {**numbers, "p_in_distribution": p, "review": review}
+            columns |= {**numbers, "p_in_distribution": p, "review": test.flag(new.logits, alpha, delta=delta)}
             if fdr is not None:
                 columns["discovery"] = test.discoveries(new.logits, fdr)
-            if error is not None and accept is not None:
-                columns["accepted"] = accept.accept(new.logits, error, delta) & (not shifted)
+            if acceptance is not None and error is not None:
+                columns["accepted"] = acceptance.accept(new.logits, error, delta or DELTA) & (not shifted)
             columns = some_rows(columns, p.nan_to_num(-1).argsort(stable=True))
             write(columns)
             counts = {name: int(columns[name].sum()) for name in DECISIONS if name in columns}
             first = {k: x[: min(FIRST, counts["review"])] for k, x in columns.items() if k not in ("file", "review")}
             rows = zip(*(x if isinstance(x, list) else x.tolist() for x in first.values()), strict=True)
-            flagged = {"first": [dict(zip(first, row, strict=True)) for row in rows]}
-            found.append({"name": reader.name, "samples": len(p), "shifted": shifted, **counts, **flagged})
+            flagged = [dict(zip(first, row, strict=True)) for row in rows]
+            sets.append({"name": reader.name, "samples": len(p), "shifted": shifted, **counts, "first": flagged})
         if save is not None:
-            accepting = None if ready.accept is None else ready.accept.state_dict()
-            ready.save(save, KIND, files, test=test.state_dict(), accept=accepting)
+            state = None if ready.acceptance is None else ready.acceptance.state_dict()
+            ready.save(save, KIND, files, test=test.state_dict(), acceptance=state)
     grouped = test.scoring.groups is not None  # a range for each of many groups would take long
     content = {
         "held_out": ready.name,
         "held_out_samples": int(test.samples.sum()),
         **test.scoring._asdict(),
-        **{"alpha": alpha, "confidence": confidence, "fdr": fdr, "error": error},
+        **{"alpha": alpha, "delta": delta, "fdr": fdr, "error": error},
         "threshold": threshold.score.tolist(),
         "group_samples": threshold.samples.tolist() if grouped else None,
         "expected_rate": threshold.expected_rate.tolist(),
         "rate_low": None if grouped else threshold.rate_quantile(TAIL).tolist(),
         "rate_high": None if grouped else threshold.rate_quantile(1 - TAIL).tolist(),
-        "sets": found,
+        "sets": sets,
         "output": out,
     }
-    if error is not None and accept is not None:
-        least, coverage, _ = accept.threshold(error, delta=delta)
-        content |= {
-            "error_confidence": 1 - delta,
-            "accepted_from": least.tolist(),
-            "accepted_held_out": coverage.tolist(),
-        }
+    if acceptance is not None and error is not None:
+        least, coverage, _ = acceptance.threshold(error, delta=delta or DELTA)
+        content |= {"error_delta": delta or DELTA, "accepted_from": least.tolist()}
+        content["accepted_held_out"] = coverage.tolist()
     if json:
         print_json(content)
         return
-    console = Terminal(stderr=out == STDOUT)
-    discovered = (
-        f"discoveries: on average at most {short_percent(fdr or 0)} are ID, if the ID ones among these samples are"
-    )
-    titles = {"review": "flagged for review", "discovery": f"{discovered} exchangeable with the held-out set"}
-    sure, most = short_percent(round(1 - delta, 12)), short_percent(error or 0)
-    valid = f"accepted: error ≤ {most} with {sure} probability, {CONDITION}"
-    if accept is not None and error is not None and not bool((accept.coverage(accept, error, delta) > 0).any()):
-        samples, needed = int(accept.samples.max()), required_samples(0, error, delta)
-        valid = f"accepted at {most} error: too many confident errors among the held-out samples"
+    show_decisions(content, ready, Terminal(stderr=out == STDOUT))
+    list_files([out, save], Terminal(stderr=out == STDOUT))
+
+
+def show_decisions(content: Mapping[str, Any], ready: Any, console: Terminal) -> None:
+    """Print the decisions on each file, with the condition of each guarantee, or that it is not valid."""
+    from ..functional.selective import required_samples
+    from ..report.format import counted, percent, short_percent
+
+    condition, error, fdr = ready.condition, content["error"], content["fdr"] or 0
+    discoveries = f"discoveries: on average at most {short_percent(fdr)} are ID, if the ID ones among these samples are"
+    titles = {"review": "flagged for review", "discovery": f"{discoveries} {condition.removeprefix(IF)}"}
+    if error is not None:
+        delta, most = content["error_delta"], short_percent(error)
+        valid = f"accepted: error ≤ {most} with {short_percent(round(1 - delta, 12))} probability, {condition}"
+        samples, needed = int(ready.acceptance.samples.max()), required_samples(0, error, delta)
         if samples < needed:
             valid = f"accepted at {most} error: {needed:,} held-out samples needed, got {samples:,}"
-    for part in found:
+        elif not bool((ready.acceptance.coverage(ready.acceptance, error, delta) > 0).any()):
+            valid = f"accepted at {most} error: too many confident errors among the held-out samples"
+    for part in content["sets"]:
         console.print(f"{part['name']}: {counted(part['samples'], 'sample')}", style="bold", soft_wrap=True)
-        titles["accepted"] = f"accepted at {most} error: {NOT_VALID}" if part["shifted"] else valid
+        if error is not None:
+            titles["accepted"] = f"accepted at {most} error: {NOT_VALID}" if part["shifted"] else valid
         numbers = {title: part[key] for key, title in titles.items() if key in part}
         show_pairs(((title, f"{x:,} ({percent(x / part['samples'])})") for title, x in numbers.items()), console)
         if first := part["first"]:
-            lowest = (
-                f"the {len(first)} with the lowest p-values" if len(first) > 1 else "the one with the lowest p-value"
-            )
-            console.print(f"{lowest} of the {part['review']:,} flagged:")
+            console.print(f"the lowest p-values ({len(first)} of {part['review']:,} flagged):")
             show_table([[*first[0]], *([*row.values()] for row in first)], console)
-    within = f" in each group by {test.scoring.groups}"
-    if not grouped:
+    within = f" in each group by {content['groups']}"
+    if content["rate_low"] is not None:
         within = f" (with 90 % probability {percent(content['rate_low'])} to {percent(content['rate_high'])})"
-    rate = f"at most {percent(float(threshold.expected_rate.max()))}{within}, {CONDITION}"
-    against = f"{counted(content['held_out_samples'], 'sample')} of {ready.name}, score {test.scoring.score}"
-    if all(part["shifted"] for part in found):
+    most_expected = max(content["expected_rate"]) if content["groups"] else content["expected_rate"]
+    rate = f"at most {percent(most_expected)}{within}, {condition}"
+    if all(part["shifted"] for part in content["sets"]):
         rate = NOT_VALID
+    against = f"{counted(content['held_out_samples'], 'sample')} of {ready.name}, score {content['score']}"
     console.print(f"expected FPR: {rate}; held-out set: {against}")
-    list_files([out, save], console)
 
 
 def looks_shifted(test: Any, logits: Any, p_values: Any) -> bool:

@@ -22,6 +22,7 @@ from .output import Terminal, print_error, print_json
 
 KIND = "torch_boc.DriftMonitor"
 BATCH = 1024  # at most so many samples are added at once; the state is saved after each batch
+EVERY = 10_000  # a line is printed after about so many samples
 CHUNK = 2**16  # so many bytes of standard input are taken at once, if they are there
 SHOWN = 40  # so many characters of a bad line
 
@@ -33,7 +34,6 @@ class Stream:
     Attributes:
         files: reads the samples.
         path: the file of the state, or None.
-        every: print a line after about so many samples.
         stop: whether to stop at the first alarm.
         json: whether lines are printed as JSON.
         taken: the number of rows by the digest of their file.
@@ -41,7 +41,6 @@ class Stream:
 
     files: Files
     path: str | None
-    every: int
     stop: bool
     json: bool
     taken: dict[str, int] = field(default_factory=dict)
@@ -64,7 +63,10 @@ class Stream:
             self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
             self.monitor.load_state_dict(content["state"])
             begun: Any = self.monitor.conformal_test
-            self.ready, self.taken = CalibratedTest(begun, None, printable(content["name"])), dict(content["taken"])
+            self.ready, self.taken = (
+                CalibratedTest(begun, None, printable(content["name"]), bool(content["repeated"])),
+                dict(content["taken"]),
+            )
             if (
                 sum(self.taken.values()) != int(self.monitor.seen + self.monitor.skipped)
                 or min(self.taken.values(), default=0) < 0
@@ -93,7 +95,7 @@ class Stream:
         return self.stop and bool(self.monitor.alarm)
 
     def add_file(self, value: str) -> bool:
-        """Add the samples of a file, or of standard input for "-", in batches; whether the last line told the state."""
+        """Add the samples of a file, or of standard input for "-", in batches; whether the state was printed last."""
         if value == "-":
             if sys.stdin.isatty():
                 print_error("reading standard input: one sample per line; Ctrl-D ends it")
@@ -113,7 +115,7 @@ class Stream:
 
     def _add(self, blocks: Iterable[Tensor], source: str = "") -> None:
         """Add samples; `source` is the digest of their file, or "". The state is saved after each batch."""
-        for batch in (batch for block in blocks for batch in block.split(min(BATCH, self.every)) if len(batch)):
+        for batch in (batch for block in blocks for batch in block.split(min(BATCH, EVERY)) if len(batch)):
             before, quiet = int(self.monitor.seen), not bool(self.monitor.alarm)
             evidence = self.monitor.update(batch)
             self.taken[source] = self.taken.get(source, 0) + len(batch)
@@ -129,13 +131,13 @@ class Stream:
                     sample=at,
                     change=change,
                 )
-            if int(self.monitor.seen) // self.every > before // self.every:
+            if int(self.monitor.seen) // EVERY > before // EVERY:
                 self.emit("progress", f"so far: {self.now()}")
             if self.ended:
                 return
 
     def now(self) -> str:
-        """How the stream is, in words."""
+        """The state of the stream in a sentence."""
         seen, skipped, at = (int(x) for x in (self.monitor.seen, self.monitor.skipped, self.monitor.alarm_at))
         evidence, peak = (wealth_text(float(x)) for x in (self.monitor.evidence, self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""

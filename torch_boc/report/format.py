@@ -17,6 +17,11 @@ PERCENT: dict[str, Any] = {"digits": 1, "scale": 100.0, "unit": " %"}
 CONDITION = "if samples are exchangeable with the held-out set"
 
 
+def condition_text(*, repeated: bool) -> str:
+    """The condition of a guarantee; repeated held-out rows make it one more."""
+    return f"{CONDITION} and its repeated rows are different samples" if repeated else CONDITION
+
+
 def number(value: float, digits: int = 4, scale: float = 1.0, *, sign: bool = False, unit: str = "") -> str:
     """A number with a fixed number of decimals and a real minus sign; a dash for NaN.
 

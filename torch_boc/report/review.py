@@ -7,9 +7,9 @@ from ..plots import BLUE, CYCLE, ORANGE
 from .chart import SETS, Chart
 from .elements import Cell, Section, Table, cells, make_table
 from .format import (
-    CONDITION,
     FEW,
     PERCENT,
+    condition_text,
     counted,
     join_words,
     list_or_range,
@@ -97,9 +97,9 @@ def violated(results: Results) -> str:
 
 
 def condition(results: Results) -> str:
-    """The condition of every guarantee; repeated held-out rows make it one more."""
-    repeated = (held_out_name(results) or results.test_set) in results.settings.get("repeated", {})
-    return f"{CONDITION} and its repeated rows are different samples" if repeated else CONDITION
+    """The condition of every guarantee."""
+    name = held_out_name(results) or results.test_set
+    return condition_text(repeated=name in results.settings.get("repeated", {}))
 
 
 def guarantee(results: Results, row: Any) -> str:
