@@ -141,9 +141,9 @@ of {NODE} GPUs: {assumed.cores} cores, {assumed.read:.0e} bytes/s read and {assu
 are twice the multiplications of the forward pass: 4.1e9 and 17.6e9 for the two networks of images, and the number of
 parameters for each token. The probe reads each logit once, in bfloat16; classes are 1,000 and 128,256.
 
-- Images are limited by reading them: a faster storage helps, more GPUs of one node do not. The probe never matters.
-- Tokens are limited by the model. A row for each of 1e12 tokens is {works[-2].write_bytes:.0f} TB of Parquet. Whoever
-  needs the summary keeps sums (`BoCMetric`, `torch_boc.ray.summarize`), which are a few kilobytes.
+- Reading limits images: faster storage helps, more GPUs of one node do not. The probe never matters.
+- The model limits tokens. One row per token, 1e12 rows, is {works[-2].write_bytes:.0f} TB of Parquet. For the
+  summary, keep sums (`BoCMetric`, `torch_boc.ray.summarize`), which are a few kilobytes.
 """
 
 
