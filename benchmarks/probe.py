@@ -3,7 +3,7 @@
 `make bench`, or `python -m benchmarks.probe`; writes results/probe.csv, results/targets.csv and results/probe.png.
 The probe has three paths on a CPU: the one that it takes by itself, which is the native library if there is one;
 torch's own operations (`torch_boc.kernels.use("torch")`); and torch.compile around the call. The targets are for the
-first. Softmax is timed twice: as `torch.softmax(x)`, and as `torch.softmax(x, out=)`, without the time to allocate memory.
+first. Softmax is timed twice: as `torch.softmax(x)`, and as `torch.softmax(x, out=)`, which allocates no memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
