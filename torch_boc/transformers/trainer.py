@@ -1,12 +1,10 @@
 """`BoCTrainerMetrics`, for two arguments of `transformers.Trainer`, and the predictions that it leaves."""
 
 import logging
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from accelerate.state import GradientState
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
@@ -52,8 +50,8 @@ class BoCTrainerMetrics:
     Args:
         compute_metrics: your own function, as for Trainer; its results are added to those of the probe. It receives the
             logits if they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True`
-            it must take `compute_result`, as without the probe. After an interrupted evaluation the probe forgets the
-            earlier batches; your function must do so itself.
+            it must take `compute_result`, as without the probe, and after an interrupted evaluation both need a reset:
+            `boc.reset()`.
         preprocess_logits_for_metrics: your own function, as for Trainer. What it returns is gathered and given to
             `compute_metrics` instead of the logits.
         keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
@@ -115,7 +113,6 @@ class BoCTrainerMetrics:
         self.prefix = f"{prefix}_" if prefix else ""
         self._first = ProbabilityCheck(remedy="let the model return logits, or the logarithms of its probabilities")
         self._finished = True
-        self._pass: tuple[Any, int] = (None, 0)
 
     def arguments(self, model: nn.Module | None = None) -> dict[str, Any]:
         """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.
@@ -178,15 +175,9 @@ class BoCTrainerMetrics:
             `batch_eval_metrics=True` it is empty before the last batch.
         """
         self._first.raise_if_found()
-        # An evaluation by batches that was interrupted had no last call. The next one is recognised by its pass over
-        # the data: accelerate, from which Trainer learns which batch is the last, lists the loaders that are being
-        # iterated over. A loader is listed once for each pass that began and did not end.
-        loaders = GradientState().dataloader_references
-        active = loaders[-1]
-        current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
-        if self._finished or compute_result is None or current != self._pass:
+        if self._finished or compute_result is None:
             self.metric.reset()
-        self._finished, self._pass = compute_result is not False, current
+        self._finished = compute_result is not False
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
         for batch in map(first_of, batches):  # several with `eval_do_concat_batches=False`
             if not isinstance(batch, Predictions):
@@ -222,6 +213,10 @@ class BoCTrainerMetrics:
         labelled = int(Counts(*self.metric.total().counts).labelled) > 0
         keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
         return {**{self.prefix + key: summary[key].item() for key in keys}, **theirs}
+
+    def reset(self) -> None:
+        """Forget the batches of an evaluation that was interrupted, which counts with `batch_eval_metrics=True`."""
+        self._finished = True
 
     def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
         """The label of each row of logits, or -100."""
