@@ -29,7 +29,7 @@ $(READY): pyproject.toml
 	$(BIN)/python $(PIP) --editable '.[all,dev]'
 	touch $(LIGHT) $@
 
-# Compiles the native libraries whose sources have changed; without a compiler it says so, and goes on.
+# Compiles the native libraries whose sources have changed; without a compiler, make reports it and continues.
 native: $(LIGHT)
 	$(BIN)/python hatch_build.py
 
@@ -81,7 +81,7 @@ bench: setup
 mutants: setup
 	$(BIN)/python -m benchmarks.mutants
 
-# Builds what would be published, and tries each file in an environment that has what it requires alone.
+# Builds what would be published, and tries each file in an environment with only its requirements.
 release-check:
 	$(call environment,.release/tools)
 	.release/tools/bin/python $(PIP) --group release

@@ -82,7 +82,7 @@ def find_compiler() -> list[str]:
 
 
 def compile_library(command: list[str], out: Path) -> None:
-    """Run the compiler; the library appears whole, in place of an old one that another process may have loaded."""
+    """Run the compiler; the library appears whole, instead of an old one that another process may have loaded."""
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         made = Path(folder) / out.name
         _run([*command, "-o", str(made)])

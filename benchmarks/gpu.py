@@ -1,7 +1,7 @@
 """Times on the first GPU, as ratios to a softmax and to a copy of the same bytes: `python -m benchmarks.gpu`.
 
 It prints a table in Markdown, to be pasted into an issue. Each number is the best of several rounds in which all calls
-take turns. The GPU sleeps until all calls of a round are queued, so that the host is timed by itself.
+take turns. The GPU sleeps until all calls of a round are queued, and the host is timed by itself.
 """
 
 import platform

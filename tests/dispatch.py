@@ -28,7 +28,7 @@ class HostSyncError(AssertionError):
 class NoHostSync(TorchDispatchMode):
     """Fails on any operation that reads a value back, and on copies from an accelerator to the CPU.
 
-    What never reaches the dispatcher on the CPU, as `.tolist()` and `.numpy()`, is caught with fake tensors instead.
+    What never reaches the dispatcher on the CPU, as `.tolist()` and `.numpy()`, is found with fake tensors instead.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The doctor says which paths there are, tries them, and fails only where one computes wrongly."""
+"""The doctor lists the backends, tests them, and fails only if one gives wrong results."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def quick(monkeypatch):
 def test_one_screen_and_json(run):
     code, out, err = run("doctor")
     assert (code, err) == (0, "")
-    assert f"Available and right: variant {loader.variant()};" in out
+    assert f"Available and correct: variant {loader.variant()};" in out
     assert torch.__version__ in out
     assert "4096 × 1000 on cpu" in out
     assert len(out.splitlines()) <= 30
@@ -33,7 +33,7 @@ def test_one_screen_and_json(run):
     assert (code, err) == (0, "")
     found = json.loads(out)
     native, triton = found["paths"]
-    assert (native["name"], native["available"], native["trial"]) == ("native", True, "")
+    assert (native["name"], native["available"], native["self_test"]) == ("native", True, "")
     assert (triton["name"], triton["available"]) == ("triton", torch.cuda.is_available())
     assert found["versions"]["torch_boc"] == torch_boc.__version__
     assert [(x["rows"], x["classes"]) for x in found["speed"] if x["device"] == "cpu"] == list(diagnosis.SHAPES)
@@ -51,7 +51,7 @@ def test_no_foreign_line_is_printed():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_path_that_is_missing_is_no_fault(run, monkeypatch):
+def test_a_missing_backend_is_not_an_error(run, monkeypatch):
     monkeypatch.setattr(loader, "chosen", lambda: (None, "no native library came with this installation"))
     code, out, _ = run("doctor")
     assert code == 0
@@ -76,5 +76,5 @@ def test_a_gpu_is_tried_and_timed(monkeypatch):
     for triton, why, found in ((True, "", ""), (False, "Triton is not installed: pip install triton", None)):
         monkeypatch.setattr(diagnosis, "HAS_TRITON", triton)
         path = diagnosis.diagnose()["paths"][1]
-        assert (path["why_not"], path["trial"]) == (why, found)
+        assert (path["why_not"], path["self_test"]) == (why, found)
     assert tried.count("cuda") == 1 + 2 * len(diagnosis.SHAPES)

@@ -74,7 +74,7 @@ def test_shifted_logits_are_not_copied(device):
 
 
 def test_other_cards_are_left_alone(other_device):
-    """A new process computes on the last card, while card 0 is torch's current device."""
+    """A new process computes on the last GPU, while GPU 0 is torch's current device."""
     spawn(use_one_card, (other_device.index,), nprocs=1)
 
 
@@ -97,7 +97,7 @@ SHARES = ((0, 2), (1,))  # the batches of each process; one process has more tha
 
 
 def test_two_processes_count_what_one_counts(device, tmp_path):
-    """By NCCL if each has its own card; otherwise by gloo, which adds the sums on the CPU."""
+    """By NCCL if each has its own GPU; otherwise by gloo, which adds the sums on the CPU."""
     alone = summarize(device, range(len(BATCHES)))
     spawn(share_work, (str(tmp_path), str(device)), nprocs=2)
     for rank in range(2):

@@ -37,7 +37,7 @@ def test_the_probe_beside_softmax(device, rows, classes, dtype, request):
 
 
 def seconds(run):
-    """Seconds of one call on the GPU, which sleeps until all calls are queued, so that the host is not timed."""
+    """Seconds of one call on the GPU, which sleeps until all calls are queued: the host is not timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(20_000_000)  # cycles, about 10 ms
     start.record()

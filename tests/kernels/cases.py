@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
 
 def make_odd(z: Tensor) -> None:
-    """A NaN, one and two +inf, all -inf, some -inf, ties at the top, all equal; the last row stays as it is."""
+    """A NaN, one and two +inf, all -inf, some -inf, ties at the top, all equal; the last row is unchanged."""
     z[0, 1] = math.nan
     z[1, z.shape[1] // 2] = math.inf
     z[2, [0, -1]] = math.inf
@@ -134,7 +134,7 @@ def _agree_on_gradients(logits: Tensor, rtol: float) -> None:
         for sums in (lambda z: operators.row_sums(z, True), lambda z: sums_by_torch(z, True)):
             leaf = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
             found = dict(zip(SUMS, sums(leaf), strict=True))
-            # Each gradient is as large as one over its sum, so that all parts of the result are of one size.
+            # Each gradient is as large as one over its sum, to make all parts of the result of one size.
             sizes = {name: found[name].detach().abs().clamp_min(1e-30) for name in names}
             parts = [found[name] / sizes[name].where(found[name].detach() != 0, 1.0) for name in names]
             total = sum(part.nan_to_num().sum() for part in parts)
@@ -153,7 +153,7 @@ def _agree_on_tally(
     counted = target != 1
     for labels in ((target, distance, counted), (target, distance, None), (None, None, None)):
         found, expected = (empty_tally(17, device=target.device) for _ in range(2))
-        for total in (found, expected):  # in place, beside what was there
+        for total in (found, expected):  # in place, on top of what was there
             total.counts.add_(1)
         for trials, of_trials in ((100, log_p), (0, None)):
             operators.tally(given, labels, classes, trials, 0.05, *found)

@@ -50,7 +50,7 @@ static void put(void *data, int64_t i, int dtype, float x) {
     memcpy(&bits, &x, 4);
     if (dtype == 0) static_cast<float *>(data)[i] = x;
     if (dtype == 1) static_cast<uint16_t *>(data)[i] = uint16_t(bits >> 16);
-    if (dtype == 2)  // near enough, and NaN and infinity as they are
+    if (dtype == 2)  // near enough, and NaN and infinity exactly
         static_cast<uint16_t *>(data)[i] =
             std::isfinite(x) ? uint16_t((bits >> 16 & 0x8000) | uint32_t(uniform() * 0x7bff)) : uint16_t(bits >> 16 & 0xfe00);
     if (dtype == 3) static_cast<double *>(data)[i] = x;

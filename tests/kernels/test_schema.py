@@ -63,7 +63,7 @@ def folder(monkeypatch, tmp_path):
 MISSING = {
     "none": (None, "there was no C.. compiler when it was built"),
     "broken": (lambda data: b"no library", "cannot be loaded"),
-    "old": (lambda data: data.replace(build.digest().encode(), b"0" * 16), "is older than the C.. code beside it"),
+    "old": (lambda data: data.replace(build.digest().encode(), b"0" * 16), "is older than the C.. code next to it"),
 }
 
 

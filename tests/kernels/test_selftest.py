@@ -1,4 +1,4 @@
-"""Before "auto" relies on the kernels they are tried beside torch's operations; here by those in C++."""
+"""Before "auto" relies on the kernels they are compared with torch's operations; here by those in C++."""
 
 import logging
 from contextlib import nullcontext
@@ -66,7 +66,7 @@ def gpus(monkeypatch):
     return state
 
 
-def test_the_card_of_the_tensor_is_tried_and_no_other(gpus, monkeypatch, caplog):
+def test_only_the_gpu_of_the_tensor_is_tested(gpus, monkeypatch, caplog):
     """The host may wait then, and what takes time is logged."""
     tried = []
     monkeypatch.setattr(selftest, "_largest_error", lambda device: tried.append((device, gpus["debug"])) or 0.0)
@@ -76,30 +76,30 @@ def test_the_card_of_the_tensor_is_tried_and_no_other(gpus, monkeypatch, caplog)
     assert gpus["debug"] == 2
     assert set(gpus["devices"]) == {SECOND}
     assert len(caplog.messages) == 1
-    assert "cuda:1: at first use Triton compiles them" in caplog.messages[0]
+    assert "cuda:1: at first use Triton compiles and caches them" in caplog.messages[0]
     assert selftest.is_trusted(FIRST)
     assert tried[1:] == [("cuda:0", 0)]
 
 
-def test_a_failed_trial_is_remembered_and_warned_of_once(gpus, monkeypatch):
+def test_a_failure_is_remembered_and_warned_of_once(gpus, monkeypatch):
     monkeypatch.setattr(selftest, "_largest_error", lambda device: 0.5)
-    with pytest.warns(UserWarning, match=r"torch's own operations, not by its kernels: .* are off by 0\.5") as caught:
+    with pytest.warns(UserWarning, match=r"operations instead of its kernels: .* are off by 0\.5") as warned:
         assert not selftest.is_trusted(SECOND)
-    assert len(caught) == 1
+    assert len(warned) == 1
     assert not selftest.is_trusted(SECOND)  # a second warning would be an error
 
 
 @pytest.mark.parametrize(
     "fault", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("Triton Error [CUDA]: out of memory")]
 )
-def test_a_trial_without_memory_is_held_again(gpus, monkeypatch, fault):
+def test_it_is_repeated_after_an_error_without_memory(gpus, monkeypatch, fault):
     monkeypatch.setattr(selftest, "_largest_error", Mock(side_effect=[fault, 0.0]))
     assert not selftest.is_trusted(SECOND)
     assert gpus["debug"] == 2
     assert selftest.is_trusted(SECOND)
 
 
-def test_no_trial_while_a_graph_is_captured(gpus):
+def test_it_does_not_run_while_a_graph_is_captured(gpus):
     for capturing, trusted in ((True, False), (False, True), (True, True)):
         gpus["capturing"] = capturing
         assert selftest.is_trusted(SECOND) == trusted
@@ -112,7 +112,7 @@ def test_fake_tensors_of_a_machine_without_a_gpu_are_trusted(monkeypatch):
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_auto_heeds_the_trial_on_the_card_of_its_tensor(monkeypatch, trusted):
+def test_auto_heeds_the_result_of_its_device(monkeypatch, trusted):
     asked = []
     monkeypatch.setattr(dispatch, "available", lambda device: device == "meta")
     monkeypatch.setattr(dispatch, "is_trusted", lambda device: asked.append(device) or trusted)
@@ -149,9 +149,9 @@ def test_a_capture_that_needs_a_new_kernel_gets_the_operations_of_torch(monkeypa
         dispatch._chosen.set("auto")
 
 
-def test_missing_triton_is_told_once(monkeypatch, caplog):
+def test_missing_triton_is_logged_once(monkeypatch, caplog):
     monkeypatch.setattr(launch, "HAS_TRITON", False)
-    launch._say_missing.cache_clear()
+    launch._log_missing.cache_clear()
     with caplog.at_level(logging.INFO, logger="torch_boc"):
         assert [launch.available("cuda"), launch.available("cuda"), launch.available("cpu")] == [False] * 3
     assert caplog.messages == ["Triton is not installed: torch's own operations compute on a GPU, which is slower"]

@@ -1,4 +1,4 @@
-"""What a bug report must say about the machine: versions, available paths, and speed."""
+"""What a bug report needs about the machine: versions, available backends, and speed."""
 
 import platform
 from importlib import metadata
@@ -20,7 +20,7 @@ SECONDS = 0.2  # of timing for each function and shape
 
 def diagnose() -> dict[str, Any]:
     """Everything that `torch-boc doctor` prints, as plain values. This runs the kernels and takes a few seconds."""
-    found = [_native_path(), _triton_path()]
+    paths = [_native_path(), _triton_path()]
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     return {
         "versions": {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}},
@@ -30,8 +30,8 @@ def diagnose() -> dict[str, Any]:
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),
         },
-        "paths": found,
-        "healthy": not any(path["trial"] for path in found),
+        "paths": paths,
+        "healthy": not any(path["self_test"] for path in paths),
         "speed": [_time_shape(*shape, device) for device in devices for shape in SHAPES],
     }
 
@@ -54,14 +54,14 @@ def _triton_path() -> dict[str, Any]:
 
 
 def _path(name: str, device: str, why_not: str, details: dict[str, Any]) -> dict[str, Any]:
-    """One way of computing, tried on a small batch if it is available.
+    """A backend, tested on a small batch if it is available.
 
-    `why_not` says why it is not, with the remedy. `trial` says what is wrong with its results: an empty text if nothing
-    is wrong, None if it was not tried.
+    `why_not` is the reason why it is not, with the remedy. `self_test` is what is wrong with its results: an empty text
+    if nothing is wrong, None if it was not tested.
     """
-    trial = None if why_not else self_test(device)
-    found = {"name": name, "device": device, "available": not why_not, "why_not": why_not}
-    return {**found, "trial": trial, "details": details}
+    result = None if why_not else self_test(device)
+    state = {"name": name, "device": device, "available": not why_not, "why_not": why_not}
+    return {**state, "self_test": result, "details": details}
 
 
 def _version(package: str) -> str | None:
@@ -75,10 +75,10 @@ def _version(package: str) -> str | None:
 def _time_shape(rows: int, classes: int, device: str) -> dict[str, Any]:
     """The times of `bag_of_coins` and of a softmax that writes into existing memory, in microseconds."""
     logits = 4 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(0)).to(device)
-    known = {"logits": logits, "there": torch.empty_like(logits), "torch": torch, "bag_of_coins": bag_of_coins}
+    names = {"logits": logits, "there": torch.empty_like(logits), "torch": torch, "bag_of_coins": bag_of_coins}
     times = {}
     for name, call in (("coins_us", "bag_of_coins(logits)"), ("softmax_us", "torch.softmax(logits, -1, out=there)")):
-        timer = Timer(call, globals=known, num_threads=torch.get_num_threads())  # it waits for the device
+        timer = Timer(call, globals=names, num_threads=torch.get_num_threads())  # it waits for the device
         times[name] = round(1e6 * min(timer.blocked_autorange(min_run_time=SECONDS).times), 1)
     ratio = round(times["coins_us"] / times["softmax_us"], 3)
     return {"rows": rows, "classes": classes, "device": device, **times, "ratio": ratio}

@@ -1,4 +1,4 @@
-"""Work on a large tensor piece by piece, so that temporary memory is bounded and stays in cache."""
+"""Work on a large tensor chunk by chunk, in temporary memory that is bounded and stays in cache."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,7 +66,7 @@ def recompute_in_backward(
 ) -> Callable[..., tuple[Tensor, ...]]:
     """`function(logits, *rest)` for autograd, which keeps the logits and the results and computes all else again.
 
-    Forward and backward work piece by piece, so that backward needs as little memory as forward. The results have the
+    Forward and backward work chunk by chunk: backward needs as little memory as forward. The results have the
     shape of the logits without the classes; tensors among the `rest` have one number for each row, on a last axis of 1.
 
     Args:
@@ -80,8 +80,7 @@ def recompute_in_backward(
         pull = torch.func.vjp(lambda z: function(z, *rest), logits)[1]
         pairs = zip(results, grads, strict=True)
         given = tuple((torch.zeros_like(x) if grad is None else grad).squeeze(-1) for x, grad in pairs)
-        found: Tensor = pull(given)[0]
-        return found
+        return pull(given)[0]  # type: ignore[no-any-return]
 
     formula = gradient or by_torch
 
@@ -108,8 +107,8 @@ def recompute_in_backward(
             columns = [x.unsqueeze(-1) for x in (*results, *(grad for grad in grads if grad is not None))]
 
             def piece(z: Tensor, *parts: Tensor) -> Tensor:
-                found = iter(parts[ctx.results : ctx.results + sum(given)])
-                on = [next(found) if here else None for here in given]
+                columns = iter(parts[ctx.results : ctx.results + sum(given)])
+                on = [next(columns) if here else None for here in given]
                 return formula(z, [*parts[: ctx.results]], on, *parts[ctx.results + sum(given) :])
 
             if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():

@@ -94,13 +94,13 @@ def concentration_and_free_gap(
 
         concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)        free_gap = (Q - E) / (C - 1)
 
-    For flat rows, the leads S and T are used (see `rows.py`), with f = floor(S), r = S - f and
+    For flat rows, the leads S and T are used (see `row_sums.py`), with f = floor(S), r = S - f and
     E = S^2 / (2 (C - 1) - S):
 
         concentration = (T - E) / (f + r^2 / (2 - r) - E)          free_gap = (T - E) / (4 (C - 1))
 
     Both are 0 where the two bounds are equal. This happens if all logits are equal, or if the odds are below 1e-150,
-    so that their square underflows.
+    whose square underflows.
     """
     rivals = num_classes - 1.0
     even, room, scale = even_sum_and_range(mass, flat + constant((1.0,), mass).squeeze(0), rivals)

@@ -26,38 +26,38 @@ def columns(
 
     Args:
         logits: shape (..., C).
-        names: some of `contract.QUANTITIES` and `extras.EXTRAS`, each once.
-        index: a class of each row in int64, for the numbers of `contract.OF_A_CLASS`.
+        names: some of `schema.QUANTITIES` and `score_terms.EXTRAS`, each once.
+        index: a class of each row in int64, for the numbers of `schema.OF_A_CLASS`.
         keep_dtype: whether real numbers have the dtype in which the sums are taken; otherwise float64 (float32 on MPS).
         sums: what computes the sums of each row.
     """
 
-    def numbers(z: Tensor, *own: Tensor) -> tuple[Tensor, ...]:
+    def compute(z: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         extras = [name for name in names if name in EXTRAS]
-        found = dict(zip(extras, extra_numbers(z, tuple(extras)), strict=True)) if extras else {}
-        if len(found) < len(names):
+        numbers = dict(zip(extras, extra_numbers(z, tuple(extras)), strict=True)) if extras else {}
+        if len(numbers) < len(names):
             rows = sums(z, "entropy_sum" in names or "margin" in names)
             if not keep_dtype:
                 rows = RowSums(rows.prediction, *(None if x is None else to_wide(x) for x in rows[1:]))  # type: ignore[arg-type]
-            found.update({name: x for name, x in rows._asdict().items() if x is not None})
+            numbers.update({name: x for name, x in rows._asdict().items() if x is not None})
             if not {"loss", "concentration", "free_gap"}.isdisjoint(names):
-                found.update(coins_of_sums(rows, z.shape[-1])._asdict())
+                numbers.update(coins_of_sums(rows, z.shape[-1])._asdict())
             if "gap" in names:
-                found["gap"] = gap_of_sums(rows.odds, rows.squares, z.shape[-1])
-        if own and "distance" in names:
-            found["distance"] = distance_below_top(z, own[0], found["prediction"])
-        if own and ("lost" in names or "ahead" in names):
-            found["lost"], found["ahead"] = _class_rank_and_losses(z, own[0])
-        return tuple(found[name] for name in names)
+                numbers["gap"] = gap_of_sums(rows.odds, rows.squares, z.shape[-1])
+        if given and "distance" in names:
+            numbers["distance"] = distance_below_top(z, given[0], numbers["prediction"])
+        if given and ("lost" in names or "ahead" in names):
+            numbers["lost"], numbers["ahead"] = _class_rank_and_losses(z, given[0])
+        return tuple(numbers[name] for name in names)
 
-    given = () if index is None else (index.unsqueeze(-1),)
-    results = map_chunks(numbers, logits, *given) if is_eager_without_grad(logits) else numbers(logits, *given)
+    columns = () if index is None else (index.unsqueeze(-1),)
+    results = map_chunks(compute, logits, *columns) if is_eager_without_grad(logits) else compute(logits, *columns)
     return dict(zip(names, results, strict=True))
 
 
 @lru_cache
 def dtypes_of(names: tuple[str, ...], dtype: torch.dtype, keep_dtype: bool) -> list[torch.dtype]:
-    """The dtypes of the numbers with these names of `contract.QUANTITIES`, for logits of this dtype."""
+    """The dtypes of the numbers with these names of `schema.QUANTITIES`, for logits of this dtype."""
     kinds = {
         "index": torch.int64,
         "wide": torch.float64,
@@ -69,8 +69,8 @@ def dtypes_of(names: tuple[str, ...], dtype: torch.dtype, keep_dtype: bool) -> l
 def distance_below_top(logits: Tensor, index: Tensor, prediction: Tensor) -> Tensor:
     """How far the logit of the given class is below the top; 0 for an index that is no class."""
     best = prediction.unsqueeze(-1)
-    own = torch.where(index == index.clamp(0, logits.shape[-1] - 1), index, best)
-    top, given = to_wide(logits.gather(-1, torch.cat([best, own], -1))).unbind(-1)
+    classes = torch.where(index == index.clamp(0, logits.shape[-1] - 1), index, best)
+    top, given = to_wide(logits.gather(-1, torch.cat([best, classes], -1))).unbind(-1)
     return top - given
 
 

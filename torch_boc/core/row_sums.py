@@ -7,18 +7,18 @@ With u_j = exp(z_j - z_top) over the rivals j (the classes other than the top on
     entropy_sum      sum_j u_j (z_top - z_j)
     margin        sum_j (z_top - z_j)
 
-The top class itself has u = 1. It is never added, because in float32 an R below 1e-7 would be lost beside it. Q is
+The top class itself has u = 1. It is never added, because in float32 an R below 1e-7 would be lost next to it. Q is
 summed times 2^100, because the square of a u below 1e-19 underflows in float32. With this factor, the sum of 10^8
 classes does not overflow, and u may be as small as 1e-34. The factor is written as a number wherever it is used,
 because torch.compile treats a float with a name as an input.
 
-The concentration is computed from two more sums, `mass` and `mass_squares`, chosen for each row so that nothing
+The concentration is computed from two more sums, `mass` and `mass_squares`, chosen for each row such that nothing
 cancels. With v_j = 1 - u_j, how far each rival is below the top:
 
     odds of the rivals       R = sum_j u_j        Q = sum_j u_j^2 / (1 + u_j)
     leads over the rivals    S = sum_j v_j        T = sum_j v_j^2 / (2 - v_j)
 
-R + S = C - 1 and 4 Q = T + 2 (C - 1) - 3 S, so that each pair follows from the other. In finite precision this is not
+R + S = C - 1 and 4 Q = T + 2 (C - 1) - 3 S: each pair follows from the other. In finite precision this is not
 true: if the logits are nearly equal, R is C - 1 up to rounding, while S, computed by exp(x) - 1, has all its digits. A
 row is flat if R > (C - 1) / 2, and then its masses are S and T. A row is sharp if R < 2^-100: then float32 cannot hold
 its Q, not even times 2^100. The R and Q of a sharp row are summed relative to its second largest logit.
@@ -109,13 +109,13 @@ def masses(logits: Tensor, prediction: Tensor, top: Tensor, odds: Tensor, square
     flat = is_flat(odds, logits.shape[-1])
     if not _has_values(logits):
         return _masses_of_rows(logits, prediction, top, flat)
-    found = tuple(torch.empty(odds.shape[:-1], dtype=squares.dtype).copy_(x.squeeze(-1)) for x in (odds, squares))
+    sums = tuple(torch.empty(odds.shape[:-1], dtype=squares.dtype).copy_(x.squeeze(-1)) for x in (odds, squares))
     places = (flat | is_sharp(odds)).reshape(-1).nonzero().squeeze(-1)
     if len(places):
         rows = (x.reshape(-1, x.shape[-1])[places] for x in (logits, prediction, top, flat))
-        for out, value in zip(found, _masses_of_rows(*rows), strict=True):
+        for out, value in zip(sums, _masses_of_rows(*rows), strict=True):
             out.view(-1)[places] = value
-    return found[0], found[1]
+    return sums[0], sums[1]
 
 
 def _has_values(x: Tensor) -> bool:
@@ -170,8 +170,8 @@ def gradient(logits: Tensor, *grads: Tensor | None) -> Tensor:
     rivals = loses / (1 - loses) * each
     if on_margin is not None:
         rivals = _put(rivals - on_margin, prediction, 0.0)
-    own = -rivals.sum(-1, keepdim=True) if on_top is None else on_top - rivals.sum(-1, keepdim=True)
-    return _put(rivals, prediction, own).to(logits.dtype)
+    on_rivals = rivals.sum(-1, keepdim=True)
+    return _put(rivals, prediction, -on_rivals if on_top is None else on_top - on_rivals).to(logits.dtype)
 
 
 def mass_gradient(
@@ -213,7 +213,7 @@ def gradient_of_all(logits: Tensor, odds: Tensor, mass: Tensor, *grads: Tensor |
 
 
 def _finite(below: Tensor) -> Tensor:
-    """`below` with a finite number in place of -inf, so that a weight of 0 gives 0 and not NaN."""
+    """`below` with a finite number instead of -inf: a weight of 0 then gives 0 and not NaN."""
     return below.clamp_min(-1e30)
 
 

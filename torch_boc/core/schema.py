@@ -1,7 +1,7 @@
 """What the kernels compute: names, dtypes and places of all numbers, in one table for torch, C++ and Triton.
 
 The C++ library reports the same table when it is loaded, and is refused if it differs. The Triton kernels store in its
-order, which the trial on each device checks. A number that is not in the table is computed by torch's operations.
+order, which the self-test on each device checks. A number that is not in the table is computed by torch's operations.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ QUANTITIES = {
     "log_odds": "wide", "tempered_loss": "wide", "top_margin": "wide", "gen": "wide",
     "distance": "wide", "lost": "wide", "ahead": "index",
 }  # fmt: skip
-# The sums of `rows.py`, which have a gradient; the last two are computed only if they are asked for.
+# The sums of `row_sums.py`, which have a gradient; the last two are computed only if they are asked for.
 SUMS = ("prediction", "top", "odds", "squares", "mass", "mass_squares", "entropy_sum", "margin")
 COINS = ("prediction", "odds", "loss", "concentration", "free_gap")
 # Numbers about one given class of each row: they need an index.
@@ -47,7 +47,7 @@ GAP_EDGES = tuple(10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP
 
 
 class Counts(NamedTuple):
-    """How many samples count, are invalid, have a small p-value, have a target, are right, and have a bad target."""
+    """How many samples count, are invalid, have a small p-value, have a target, are correct, and have a bad target."""
 
     samples: Tensor
     invalid: Tensor
@@ -71,7 +71,7 @@ class Sums(NamedTuple):
 
 
 class LabelledSums(NamedTuple):
-    """Sums over the samples with a target. The last two are sums over the right and over the wrong predictions."""
+    """Sums over the samples with a target. The last two are sums over the correct and over the wrong predictions."""
 
     nll: Tensor
     brier_confidence: Tensor

@@ -1,4 +1,4 @@
-"""Numbers of each row that only some scores need, beside the sums of `rows.py`.
+"""Numbers of each row that only some scores need, besides the sums of `row_sums.py`.
 
 With b_j = z_j - z_top over the rivals j, R = sum_j exp(b_j), and p_j the softmax probability of class j:
 
@@ -58,18 +58,18 @@ def _numbers(logits: Tensor, names: tuple[str, ...], temperature: float | Tensor
     prediction, top, below = find_top(logits)
     is_top = torch.arange(logits.shape[-1], device=logits.device) == prediction
     rivals = below.masked_fill(is_top, -torch.inf)
-    found = {}
+    terms = {}
     if "log_odds" in names or "gen" in names:
-        found["log_odds"] = -_log_rest(rivals)
+        terms["log_odds"] = -_log_rest(rivals)
     if "tempered_loss" in names:
-        found["tempered_loss"] = to_wide(torch.sigmoid(rivals / temperature).sum(-1)) / (rivals.shape[-1] - 1)
+        terms["tempered_loss"] = to_wide(torch.sigmoid(rivals / temperature).sum(-1)) / (rivals.shape[-1] - 1)
     if "top_margin" in names:
         # The top itself is among the largest, with a distance of 0.
-        found["top_margin"] = -to_wide(_largest(below, nearest_rivals(below.shape[-1]) + 1).sum(-1))
+        terms["top_margin"] = -to_wide(_largest(below, nearest_rivals(below.shape[-1]) + 1).sum(-1))
     if "gen" in names:
-        found["gen"] = _generalized_entropy(rivals, -found["log_odds"])
+        terms["gen"] = _generalized_entropy(rivals, -terms["log_odds"])
     undefined = to_wide((top - top).detach().squeeze(-1))  # NaN where the top is NaN or infinite
-    return tuple(found[name] + undefined for name in names)
+    return tuple(terms[name] + undefined for name in names)
 
 
 def _log_rest(rivals: Tensor) -> Tensor:
@@ -84,19 +84,19 @@ def _log_rest(rivals: Tensor) -> Tensor:
 def _generalized_entropy(rivals: Tensor, rest: Tensor) -> Tensor:
     """The sum of (p (1 - p))^0.1 over the 100 largest probabilities; `rest` is log R, and `rivals` is -inf at the top.
 
-    Everything is in logarithms. For the top, p = 1 / (1 + R) and 1 - p = R / (1 + R), so that no digits are lost.
+    Everything is in logarithms. For the top, p = 1 / (1 + R) and 1 - p = R / (1 + R): no digits are lost.
     """
     log_top = -torch.log1p(rest.exp())  # R is at most C - 1; onnxruntime has no softplus in float64
-    # The top itself, at -inf, adds nothing, so that all classes may be taken for all rivals.
-    nearest = _largest(rivals, cast(int, torch.sym_min(LARGEST, rivals.shape[-1])) - 1, beside=1)
+    # The top itself, at -inf, adds nothing: all classes may stand for all rivals.
+    nearest = _largest(rivals, cast(int, torch.sym_min(LARGEST, rivals.shape[-1])) - 1, spare=1)
     log_p = nearest.clamp_min(-1e30) + log_top.to(rivals.dtype).unsqueeze(-1)
     each = (EXPONENT * (log_p + torch.log1p(-log_p.exp()))).exp()
     return to_wide(each.sum(-1)) + (EXPONENT * (rest + 2.0 * log_top)).exp()
 
 
-def _largest(x: Tensor, number: int, *, beside: int = 0) -> Tensor:
-    """The largest `number` entries of each row, in any order, and up to `beside` others if they are all then."""
+def _largest(x: Tensor, number: int, *, spare: int = 0) -> Tensor:
+    """The largest `number` entries of each row, in any order, and up to `spare` others if they are all then."""
     # A compiler does not ask whether they are all, because it may not know the number of classes.
-    if not torch.compiler.is_compiling() and number + beside >= x.shape[-1]:
+    if not torch.compiler.is_compiling() and number + spare >= x.shape[-1]:
         return x
     return x.topk(number, -1, sorted=False).values

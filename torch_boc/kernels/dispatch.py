@@ -57,12 +57,12 @@ def use(path: str) -> Iterator[None]:
 
     Args:
         path: one of
-            "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
-            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
+            "auto": Triton kernels on a GPU that Triton supports, after a short self-test on that GPU; the native
+            library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
             While a CUDA graph is captured, no kernel can be loaded: torch's operations compute what has not run before.
             Call once before the capture, as torch requires anyway;
             "torch": torch's own operations, the reference;
-            "triton": the Triton kernels, without a trial; tensors on other devices are an error;
+            "triton": the Triton kernels, without the self-test; tensors on other devices are an error;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
             For more than 1,000 trials this is the same as "torch", and on other devices the same as "auto".
 
@@ -89,13 +89,13 @@ class KernelSet(NamedTuple):
     Attributes:
         kernels: the module whose functions are called: the operators or, if no mode, tracer or compiler has to see an
             operator, the functions behind them, because an operator costs more than a small batch.
-        known: the names of the numbers that the kernels compute.
+        names: the numbers that the kernels compute.
         most_trials: tails of more trials than this are computed by torch's operations.
         reads_logits: whether a tally is made of the logits themselves.
     """
 
     kernels: ModuleType
-    known: frozenset[str]
+    names: frozenset[str]
     most_trials: int
     reads_logits: bool
 
@@ -187,11 +187,11 @@ def _columns(
 ) -> dict[str, Tensor]:
     if logits.requires_grad and torch.is_grad_enabled():
         return columns_by_torch(logits, names, index, keep_dtype=keep_dtype, sums=_differentiable_sums)
-    if path.known.issuperset(names):
+    if path.names.issuperset(names):
         return dict(zip(names, path.kernels.columns(logits, names, index, keep_dtype), strict=True))
-    known, rest = ([name for name in names if (name in path.known) == here] for here in (True, False))
-    found = columns_by_torch(logits, rest, index, keep_dtype=keep_dtype, sums=_differentiable_sums)
-    return {**found, **_columns(path, logits, known, index, keep_dtype)} if known else found
+    fused, rest = ([name for name in names if (name in path.names) == here] for here in (True, False))
+    others = columns_by_torch(logits, rest, index, keep_dtype=keep_dtype, sums=_differentiable_sums)
+    return others | _columns(path, logits, fused, index, keep_dtype) if fused else others
 
 
 def _differentiable_sums(logits: Tensor, extras: bool) -> RowSums:
@@ -206,11 +206,9 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     path = choose_kernels(odds, logits=False)
     if path is not None and trials <= path.most_trials:
         with _unless_captured():
-            found: Tensor = path.kernels.log_tails(wins, trials, odds)[0]
-            return found
+            return path.kernels.log_tails(wins, trials, odds)[0]  # type: ignore[no-any-return]
     if torch.compiler.is_compiling() and trials > MOST_TRIALS_UNROLLED:  # one operator, whose steps are not compiled
-        compiled: Tensor = operators.log_tails(wins, trials, odds)[0]
-        return compiled
+        return operators.log_tails(wins, trials, odds)[0]  # type: ignore[no-any-return]
     if odds.requires_grad and torch.is_grad_enabled():
         return operators.LogTail.apply(wins, trials, odds)[0]  # type: ignore[no-any-return]
     return tails.log_tails(wins, trials, odds, slope=False)[0]

@@ -1,4 +1,4 @@
-"""The four operators of the kernels, so that compilation, FakeTensor, autograd and vmap know them.
+"""The four operators of the kernels, registered for compilation, FakeTensor, autograd and vmap.
 
 `row_sums` with its backward, `columns`, `tally` and `log_tails`: each runs the native library on the CPU and Triton on
 other devices. `core.schema` has the names and dtypes of what they compute.
@@ -49,8 +49,7 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
     if index is None and not OF_A_CLASS.isdisjoint(names):
         raise ValueError(f"expected an index for {', '.join(OF_A_CLASS & {*names})}, got None")
     _check_rows(index, torch.int64, logits)
-    found: list[Tensor] = _kernels(logits).columns(logits, names, index, keep_dtype)
-    return found
+    return _kernels(logits).columns(logits, names, index, keep_dtype)  # type: ignore[no-any-return]
 
 
 @columns.register_fake
@@ -63,8 +62,7 @@ def _(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dtype: bo
 @_operator("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     """The sums of `core.row_sums.row_sums` in one pass, in the order of `schema.SUMS`, the last two with `extras`."""
-    found: list[Tensor] = _kernels(logits).columns(logits, SUMS if extras else SUMS[:-2], None, True)
-    return found
+    return _kernels(logits).columns(logits, SUMS if extras else SUMS[:-2], None, True)  # type: ignore[no-any-return]
 
 
 @_operator(
@@ -84,7 +82,7 @@ def row_sums_backward(
     kinds = dtypes_of(SUMS, logits.dtype, True)
     for x, kind in zip((prediction, top, odds, mass, *grads), (*kinds[:3], kinds[4], *kinds[1:]), strict=True):
         _check_rows(x, kind, logits)
-    out = logits.new_empty(logits.shape)  # contiguous, also if the logits are not
+    out = logits.new_empty(logits.shape)  # contiguous even if the logits are not
     if logits.numel():
         _kernels(logits).gradient(logits, (prediction, top, odds, mass), grads, out)
     return out
@@ -102,7 +100,7 @@ def _(logits: Tensor, *rest: Any) -> Tensor:
 
 
 def _save_sums(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    ctx.set_materialize_grads(False)  # a sum that was not used has no gradient, so that the kernel has less to do
+    ctx.set_materialize_grads(False)  # a sum that was not used has no gradient: the kernel has less to do
     prediction, top, odds, _, mass, *_ = output
     ctx.save_for_backward(inputs[0], prediction, top, odds, mass)
 
@@ -157,7 +155,7 @@ def tally(
 ) -> None:
     """`core.tally.add_samples`: add samples to the tensors of a `Tally`, in place.
 
-    What is given are the first five fields of coins or, on the CPU, the logits alone, which need no distance.
+    `given` are the first five fields of coins or, on the CPU, only the logits, which need no distance.
     Prediction and target are int64, `counted` is bool, all other numbers of the samples are float64. With 0 trials,
     nothing is added to what is about p-values.
     """
@@ -214,8 +212,7 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, ...]:
     kernels = _kernels(odds)
     by_library = kernels is native and trials <= native.MOST_TRIALS and loader.variant() is not None
     takes = by_library or (kernels is triton and triton.available(odds.device.type))
-    found: tuple[Tensor, ...] = (kernels if takes else tails).log_tails(wins, trials, odds)
-    return found
+    return (kernels if takes else tails).log_tails(wins, trials, odds)  # type: ignore[no-any-return]
 
 
 @log_tails.register_fake

@@ -1,4 +1,4 @@
-"""A trial of the kernels on the user's own device, before "auto" relies on them."""
+"""The self-test of the kernels on the user's own device, before "auto" relies on them."""
 
 import itertools
 import logging
@@ -26,7 +26,7 @@ LIMIT = 1e-5
 CASES = tuple(itertools.product(((5, torch.float32), (1000, torch.bfloat16), (20_000, torch.float32)), (9.0, 0.01)))
 NAMES = (*COINS, "entropy_sum", "margin", "log_odds", *sorted(OF_A_CLASS))
 TRIALS, ALPHA, BINS = 100, 0.05, 15
-OUT_OF_MEMORY = "there was not enough memory to try them"
+OUT_OF_MEMORY = "there was not enough memory to test them"
 
 _results: dict[torch.device, bool] = {}
 _lock = threading.Lock()
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 def is_trusted(device: torch.device) -> bool:
-    """Whether the kernels passed their trial on this device; no other is touched. The trial runs once in a process.
+    """Whether the kernels passed the self-test on this device; no other is touched. It runs once in a process.
 
-    If there is no such device, the tensors are fake and nothing runs on them. While a CUDA graph is captured, no trial
-    can run: if there was none before, torch's operations are captured. After a trial that ran out of memory, the next
-    call tries again.
+    If there is no such device, the tensors are fake and nothing runs on them. While a CUDA graph is captured, the test
+    cannot run: without an earlier result, torch's operations are captured. After a test that ran out of memory, the
+    next call tests again.
     """
     if (result := _results.get(device)) is not None:
         return result
@@ -49,11 +49,9 @@ def is_trusted(device: torch.device) -> bool:
     with _lock:
         if device not in _results:
             if is_capturing(device) or (reason := self_test(str(device))) == OUT_OF_MEMORY:
-                return False  # only this time: the next call tries again
+                return False  # only this time: the next call tests again
             if reason:
-                warnings.warn(
-                    f"torch_boc computes by torch's own operations, not by its kernels: {reason}", stacklevel=2
-                )
+                warnings.warn(f"torch_boc uses torch's own operations instead of its kernels: {reason}", stacklevel=2)
             _results[device] = not reason
         return _results[device]
 
@@ -64,7 +62,7 @@ def self_test(device: str) -> str:
     It reads values back from the device. Every exception is a problem, for example that the GPU cannot run the code.
     """
     if device != "cpu":
-        _log.info("trying the kernels on %s: at first use Triton compiles them in some seconds, and keeps them", device)
+        _log.info("testing the kernels on %s: at first use Triton compiles and caches them in some seconds", device)
     try:
         with _undisturbed(device):
             error = _largest_error(device)

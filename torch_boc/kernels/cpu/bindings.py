@@ -14,12 +14,12 @@ from torch import Tensor
 from ...core.row_numbers import dtypes_of
 from ...core.schema import LOGITS, PULLS, QUANTITIES, SAMPLES, Labels, Tally
 from ...core.tails import continued_steps
-from ..triton.layout import join
+from ..layout import join
 from .loader import library, threads
 
 # The dtypes of logits, and the number of each in the library.
 DTYPES = {getattr(torch, name): number for number, name in enumerate(LOGITS)}
-# How many rows must lie side by side for them to be read as they are.
+# How many rows must lie side by side for them to be read without a copy.
 LANES = 16
 # Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
@@ -40,10 +40,10 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
     if logits.numel():
         for name, x in zip(names, out, strict=True):
             places[_PLACES[name]] = x.data_ptr()
-        own = index if index is None else index.contiguous()
+        index = index if index is None else index.contiguous()
         logits, described = _described(logits)
-        given = None if own is None else own.data_ptr()
-        if library().boc_columns(*described, given, keep_dtype, places):
+        pointer = None if index is None else index.data_ptr()
+        if library().boc_columns(*described, pointer, keep_dtype, places):
             raise MemoryError("the native library got no memory")
     return out
 
@@ -59,18 +59,18 @@ def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | No
 def tally(
     given: Sequence[Tensor], labels: Labels, num_classes: int, trials: int, alpha: float, *states: Tensor
 ) -> None:
-    """Add samples to the tensors of a tally, in place; `given` are the logits alone, or the fields of coins."""
+    """Add samples to the tensors of a tally, in place; `given` are only the logits, or the fields of coins."""
     target, distance, counted = labels
-    how = *_table(trials), alpha, states[-1].shape[1], _States(*[x.data_ptr() for x in states])
+    options = *_table(trials), alpha, states[-1].shape[1], _States(*[x.data_ptr() for x in states])
     from_logits = len(given) == 1
     numbers = () if from_logits else (*given, None if target is None else distance)
     samples = [None if x is None else x.contiguous() for x in (target, counted, *numbers)]
     places = [None if x is None else x.data_ptr() for x in samples]
     if from_logits:
         logits, described = _described(given[0])
-        failed = logits.numel() and library().boc_tally_logits(*described, *places, *how)
+        failed = logits.numel() and library().boc_tally_logits(*described, *places, *options)
     else:
-        failed = library().boc_tally(_Samples(*places), given[0].numel(), num_classes, threads(), *how)
+        failed = library().boc_tally(_Samples(*places), given[0].numel(), num_classes, threads(), *options)
     if failed:
         raise MemoryError("the native library got no memory")
 

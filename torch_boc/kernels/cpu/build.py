@@ -1,6 +1,6 @@
 """The native libraries, and how each is built. The build reads this file too, so it uses only the standard library.
 
-One library is built for each capability of the CPU that torch knows, so that one wheel serves all machines of its
+One library is built for each capability of the CPU that torch knows: one wheel serves all machines of its
 architecture.
 """
 
@@ -35,7 +35,7 @@ def flags() -> tuple[str, ...]:
 
 
 def file_name(variant: str) -> str:
-    """The name of a library; its place is the folder `lib` beside this file."""
+    """The name of a library; its place is the folder `lib` next to this file."""
     return f"boc-{variant}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 

@@ -85,16 +85,16 @@ def chosen() -> tuple[str | None, str]:
 
 
 def _load(path: Path) -> ctypes.CDLL:
-    """Load one library, refuse it unless it was made of this code and of the same contract, and give it threads."""
+    """Load one library, reject it unless it was made of this code and has the same schema, and give it threads."""
     try:
         loaded = ctypes.CDLL(str(path))
-        loaded.boc_sources.restype = loaded.boc_contract.restype = ctypes.c_char_p
+        loaded.boc_sources.restype = loaded.boc_schema.restype = ctypes.c_char_p
     except (OSError, AttributeError) as error:
         raise RuntimeError(f"the native library {path.name} cannot be loaded: {error}") from error
     made_of, expected = loaded.boc_sources().decode(), digest()
     if expected and made_of != expected:
-        raise RuntimeError(f"{path.name} is older than the C++ code beside it: run `make native`, then start again")
-    if difference := _difference(loaded.boc_contract().decode()):
+        raise RuntimeError(f"{path.name} is older than the C++ code next to it: run `make native`, then start again")
+    if difference := _difference(loaded.boc_schema().decode()):
         raise RuntimeError(f"{path.name} does not compute the numbers of core/schema.py: {difference}")
     for name, types in _SIGNATURES.items():
         function = getattr(loaded, name)
@@ -113,9 +113,9 @@ def _difference(reported: str) -> str:
 
 @lru_cache(maxsize=1)
 def _thread_functions() -> tuple[ctypes.c_void_p, ...]:
-    """The addresses of `_THREADS` in the OpenMP that torch has loaded, so that no second one is; () if there is none.
+    """The addresses of `_THREADS` in the OpenMP that torch has loaded; () if there is none.
 
-    Native kernels share its threads.
+    Native kernels share its threads: a process must have one OpenMP only.
     """
     for path in (None, *_loaded_openmps()):
         try:

@@ -97,7 +97,7 @@ struct Float16 : Dtype<Float16, Narrow> {
 };
 
 // Up to so many classes, rows are transposed, so that a vector holds one class of many rows: this was timed as faster.
-constexpr int64_t TALL = BYTES == 64 ? 200 : 47, TALL_WIDE = BYTES == 64 ? 64 : 47;  // of float64
+constexpr int64_t MAX_TRANSPOSED = BYTES == 64 ? 200 : 47, MAX_TRANSPOSED_WIDE = BYTES == 64 ? 64 : 47;  // of float64
 
 // A tensor of logits as rows: row i begins at i / inner * outer + i % inner * stride, and its classes are `step` apart.
 struct Logits {
@@ -109,7 +109,7 @@ struct Logits {
     }
     // Whether rows are copied with one class of each row after the other: short rows, which may be shorter than a
     // vector, and rows that lie side by side.
-    bool is_transposed() const { return classes <= (dtype == Type::float64 ? TALL_WIDE : TALL) || step != 1; }
+    bool is_transposed() const { return classes <= (dtype == Type::float64 ? MAX_TRANSPOSED_WIDE : MAX_TRANSPOSED) || step != 1; }
 };
 
 // Calls `body` with the type of the logits.

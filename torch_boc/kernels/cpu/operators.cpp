@@ -117,7 +117,7 @@ BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t keep_dt
     });
 }
 
-// What is asked of a tally beside its samples, and the tensors of the Tally.
+// The options of a tally, and the tensors of the Tally.
 #define BOC_TALLY                                                                                                      \
     int64_t trials, int32_t half, const double *log_choices, double alpha, int64_t bins, void **states
 
@@ -175,7 +175,7 @@ BOC_EXPORT int32_t boc_log_tails(const double *wins, const double *odds, double 
     return 0;
 }
 
-// Of which sources and of which contract the library was made, and whose threads it uses: the one thing it remembers.
+// Of which sources and of which schema the library was made, and whose threads it uses: the one thing it remembers.
 #define BOC_TEXT(name) " " #name
 #define BOC_TYPED(name, kind) " " #name ":" #kind
 #define BOC_QUOTED(number) " " #number
@@ -183,7 +183,7 @@ BOC_EXPORT int32_t boc_log_tails(const double *wins, const double *odds, double 
 
 BOC_EXPORT const char *boc_sources(void) { return BOC_SOURCES; }
 
-BOC_EXPORT const char *boc_contract(void) {
+BOC_EXPORT const char *boc_schema(void) {
     return "logits" BOC_LOGIT_TYPES(BOC_TEXT) "\ncolumns" BOC_COLUMNS(BOC_TYPED) "\ncounts" BOC_COUNTS(BOC_TEXT)
         "\nsums" BOC_SUMS(BOC_TEXT) "\ngap_histogram" BOC_NUMBER(BOC_GAP_BINS) BOC_NUMBER(BOC_LOWEST_DECADE)
         BOC_NUMBER(BOC_BINS_PER_DECADE) "\nbin_counts" BOC_BIN_COUNTS(BOC_TEXT) "\nbin_sums" BOC_BIN_SUMS(BOC_TEXT)

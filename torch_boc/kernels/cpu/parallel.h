@@ -14,11 +14,11 @@ struct Threads {
 };
 extern Threads boc_threads __attribute__((visibility("hidden")));
 
-constexpr int64_t ALONE = 131072;  // up to so many logits, waking another thread costs more than it brings
+constexpr int64_t ONE_THREAD = 131072;  // up to so many logits, waking another thread costs more than it brings
 
 // How many threads work on `rows` rows of `each` logits, or of work like it; at least 1.
 static inline int32_t useful_threads(int64_t rows, int64_t each, int32_t threads) {
-    if (!boc_threads.parallel || threads <= 1 || rows <= 1 || rows <= ALONE / each) return 1;
+    if (!boc_threads.parallel || threads <= 1 || rows <= 1 || rows <= ONE_THREAD / each) return 1;
     return rows < threads ? int32_t(rows) : threads;
 }
 

@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
             for (int64_t k = 0; k + lanes <= classes; k += lanes) each(Logit::load(row + k) - from);
             if (rest) each(inside ? Logit::load(row + classes - lanes) - from : Logit::all(NAN));
         };
-        look_again<Logit, false>(sweep, top, classes, asked, out, i, 1);
+        second_pass<Logit, false>(sweep, top, classes, asked, out, i, 1);
     }
 }
 
@@ -164,7 +164,7 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *tran
         auto sweep = [transposed, classes](Vector from, auto each) {
             for (int64_t j = 0; j < classes; j++) each(Logit::load(transposed + j * ROWS) - from);
         };
-        look_again<Logit, true>(sweep, best, classes, asked, out, at, Logit::lanes);
+        second_pass<Logit, true>(sweep, best, classes, asked, out, at, Logit::lanes);
     }
 }
 
@@ -180,7 +180,7 @@ static inline Vector blocks_of(Vector a, Vector b, std::integer_sequence<int, I.
 #endif
 }
 
-// Exchanges the rows and columns of a square: the blocks beside the diagonal, and then within each block.
+// Exchanges the rows and columns of a square: the blocks next to the diagonal, and then within each block.
 template <int HALF, typename Vector> static inline void transpose(Vector *rows) {
     constexpr int lanes = sizeof(Vector) / sizeof(Vector{}[0]);
     constexpr auto all = std::make_integer_sequence<int, lanes>{};
@@ -194,7 +194,7 @@ template <int HALF, typename Vector> static inline void transpose(Vector *rows) 
 
 // Squares of rows from `first` on, at least as many classes as a vector has lanes; the last square reaches back.
 template <typename Logit>
-static inline void turn_squares(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
+static inline void transpose_squares(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     constexpr int64_t lanes = Logit::lanes;
     for (int64_t i = 0; i < count; i += lanes) {
@@ -211,12 +211,12 @@ static inline void turn_squares(const Logits &logits, int64_t first, int64_t cou
 }
 
 // One class of each row after the other. Rows whose classes lie side by side are transposed; where it is the rows that
-// lie side by side, as the pixels of a picture do, they are copied as they are. The last row fills the last vector.
+// lie side by side, as the pixels of a picture do, they are copied row by row. The last row fills the last vector.
 template <typename Logit>
-static inline void turn(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
+static inline void transpose_rows(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
-    if (logits.step == 1 && classes >= Logit::lanes) return turn_squares<Logit>(logits, first, count, transposed);
+    if (logits.step == 1 && classes >= Logit::lanes) return transpose_squares<Logit>(logits, first, count, transposed);
     for (int64_t i = 0, some = 1; i < count; i += some) {
         const auto *row = data + logits.start(first + i);
         if (logits.step == 1) {
@@ -237,7 +237,7 @@ static void read_rows(const Logits &logits, int64_t first, int64_t count, Asked 
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     if (logits.is_transposed()) {
         auto *transposed = static_cast<typename Logit::type *>(scratch);
-        turn<Logit>(logits, first, count, transposed);
+        transpose_rows<Logit>(logits, first, count, transposed);
         for (int at = 0; at < count; at += Logit::lanes)
             many_rows<Logit, MORE>(transposed + at, logits.classes, asked, out, at);
         return;

@@ -10,7 +10,7 @@ constexpr int64_t LARGEST = BOC_LARGEST;        // probabilities of the generali
 constexpr double COOL = 1.0 / BOC_TEMPERATURE, EXPONENT = BOC_EXPONENT;
 constexpr double FLAT = 0.5, SHARP = 0x1p-100;  // see core/row_sums.py
 
-// Which numbers are asked for, one bit each; some need another look at a row.
+// Which numbers are asked for, one bit each; some need a second pass over a row.
 struct Asked {
     int64_t bits;
     template <typename... Columns> bool any(Columns... which) const { return ((bits >> which & 1) || ...); }
@@ -18,7 +18,7 @@ struct Asked {
     bool more() const { return any(column::tempered_loss, column::top_margin, column::gen) || standing(); }
 };
 
-// The numbers of a few rows, in float64, which holds what was summed in float32 as it is. The odds are also `relative`
+// The numbers of a few rows, in float64, which holds every float32. The odds are also `relative`
 // times exp(unit), which does not underflow. `own` is the logit of the given class.
 struct alignas(64) Block {
     int64_t prediction[ROWS], ahead[ROWS];
@@ -31,7 +31,7 @@ static inline int64_t nearest_rivals(int64_t classes) {
     return few > many ? few : many;
 }
 
-template <typename Of, bool ACROSS, typename Sweep> struct Look {
+template <typename Of, bool ACROSS, typename Sweep> struct SecondPass {
     typedef typename Of::Vector Vector;
     typedef typename Of::Mask Mask;
     typedef typename Of::Real Real;
@@ -147,10 +147,10 @@ template <typename Of, bool ACROSS, typename Sweep> struct Look {
 
 // Looks again at `lanes` rows, whose sums are in the block from `at` on: at flat and sharp ones, and for what is wanted.
 template <typename Of, bool ACROSS, typename Sweep>
-__attribute__((noinline)) static void look_again(const Sweep &sweep, typename Of::Vector best, int64_t classes,
+__attribute__((noinline)) static void second_pass(const Sweep &sweep, typename Of::Vector best, int64_t classes,
                                                  Asked asked, Block &out, int at, int lanes) {
     typedef typename Of::Vector Vector;
-    const Look<Of, ACROSS, Sweep> look = {sweep, best};
+    const SecondPass<Of, ACROSS, Sweep> pass = {sweep, best};
     double *odds = out.at[column::odds] + at;
     bool flat = false, sharp = false;
     Vector log_top = {}, own = {};
@@ -161,7 +161,7 @@ __attribute__((noinline)) static void look_again(const Sweep &sweep, typename Of
     }
     if (lanes == 1) own = Vector{} + own[0], log_top = Vector{} + log_top[0];
     if (flat) {
-        const auto found = look.leads();
+        const auto found = pass.leads();
         for (int i = 0; i < lanes; i++)
             if (odds[i] > double(classes - 1) * FLAT)
                 out.at[column::mass][at + i] = found.first[i],
@@ -169,7 +169,7 @@ __attribute__((noinline)) static void look_again(const Sweep &sweep, typename Of
     }
     if (sharp) {
         Vector second;
-        const auto found = look.relative(second);
+        const auto found = pass.relative(second);
         for (int i = 0; i < lanes; i++)
             if (odds[i] < SHARP) {
                 const double unit = exp_of(doubles(second[i]))[0];
@@ -181,14 +181,14 @@ __attribute__((noinline)) static void look_again(const Sweep &sweep, typename Of
     auto keep = [&](int which, Vector values) {  // NaN where the row is undefined
         for (int i = 0; i < lanes; i++) out.at[which][at + i] = values[i] + (odds[i] - odds[i]);
     };
-    if (asked.any(column::tempered_loss)) keep(column::tempered_loss, look.tempered_loss());
+    if (asked.any(column::tempered_loss)) keep(column::tempered_loss, pass.tempered_loss());
     if (asked.any(column::top_margin)) {  // the top itself is one more class, at a distance of 0
         const int64_t number = nearest_rivals(classes) + 1;
-        keep(column::top_margin, look.over_nearest(number, classes, [](Vector below) { return -below; }));
+        keep(column::top_margin, pass.over_nearest(number, classes, [](Vector below) { return -below; }));
     }
-    if (asked.any(column::gen)) keep(column::gen, look.rival_powers(classes, log_top));
+    if (asked.any(column::gen)) keep(column::gen, pass.rival_powers(classes, log_top));
     if (asked.standing()) {
-        const auto found = look.standing(own);
+        const auto found = pass.standing(own);
         for (int i = 0; i < lanes; i++) out.at[column::lost][at + i] = found.first[i], out.ahead[at + i] = int64_t(found.second[i]);
     }
 }

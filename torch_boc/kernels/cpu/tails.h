@@ -23,7 +23,7 @@ static inline Chance chance_of(Doubles odds) {
     return {win, lose, likely ? log_large : log_small, likely ? log_small : log_large};
 }
 
-// The far side of the mean: for wins on the near side, the losses take their place.
+// The far side of the mean: for wins on the near side, they count the losses.
 struct Side {
     Longs near;
     Doubles count, chance, other, log_first;  // the last is log Pr{X = count}
@@ -45,7 +45,7 @@ static inline Side side_of(Doubles wins, const Chance &of, const Trials &given) 
 // Pr{X >= w} / Pr{X = w} on the far side of the mean: the continued fraction from its last step back to the first, as
 // a numerator and a denominator. Neither overflows for k <= 1000: at most 74 steps, of less than 1100 each.
 // The factors of the steps, s (k + 1 - w - s) p and (k + s) (w + s - 1) p, come from sums where they can: processors add
-// beside what they multiply. Two vectors at a time, because each step waits for the one before it.
+// while they multiply. Two vectors at a time, because each step waits for the one before it.
 static inline void ratios_of(const Side of[2], const Trials &given, Doubles ratios[2]) {
     const int half = given.half;
     Doubles even[2], change[2], odd[2], base[2], above[2], below[2], twice[2];
@@ -83,7 +83,7 @@ static inline Tails tails_of(Doubles wins, Doubles odds, const Chance &of, const
     const Doubles value = near ? log : side.log_first + log;
     Tails tails = {never ? doubles(-INFINITY) : sure ? doubles(0.0) : value, {}};
     if (SLOPE) {
-        // On the near side over the odds too, whose logarithm is log_lose - log_win: the mass alone may underflow.
+        // On the near side over the odds too, whose logarithm is log_lose - log_win: the mass itself may underflow.
         const Doubles over_odds = exp_of(side.log_first - of.log_lose + of.log_win);
         const Doubles mass_over_tail = near ? over_odds / (1.0 + complement) : 1.0 / ratio;
         tails.slope = certain | never ? doubles(0.0) : -side.count * mass_over_tail * of.win;

@@ -40,7 +40,7 @@ struct Samples {
     bool has_labels() const { return target && distance; }
 };
 
-// What is known of a vector of samples after the first look at them.
+// What every sum of a tally needs of a vector of samples.
 struct Seen {
     Longs counted, valid, labelled, correct;
     Doubles share, free, gap, dominance, forced, distance;

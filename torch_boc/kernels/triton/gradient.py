@@ -97,9 +97,9 @@ def short_gradient(
     best = tl.load(top + row, mask=real)[:, None]
     pull_odds = tl.load(on_odds + row, mask=real)[:, None] + (best - best)  # NaN for an undefined row
     pull_squares = (tl.load(on_squares + row, mask=real)[:, None] * DOWN).to(dtype)
-    pull_surprise, pull_margin = pull_odds, pull_odds
+    pull_entropy_sum, pull_margin = pull_odds, pull_odds
     if on_entropy_sum is not None:
-        pull_surprise = tl.load(on_entropy_sum + row, mask=real)[:, None]
+        pull_entropy_sum = tl.load(on_entropy_sum + row, mask=real)[:, None]
         pull_margin = tl.load(on_margin + row, mask=real)[:, None]
     spread = None
     if on_mass is not None:
@@ -113,7 +113,7 @@ def short_gradient(
     z = tl.load(logits + start + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
     below, rival = z - best, inside & (column != place)
     extras: tl.constexpr = on_entropy_sum is not None
-    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_entropy_sum, pull_margin, spread, extras, fast)
     push = tl.load(on_top + row, mask=real) - tl.sum(pull, 1)
     tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
 
@@ -133,9 +133,9 @@ def long_gradient(
     place, best = tl.load(prediction + row).to(tl.int32) + first, tl.load(top + row)
     pull_odds = tl.load(on_odds + row) + (best - best)
     pull_squares = (tl.load(on_squares + row) * DOWN).to(dtype)
-    pull_surprise, pull_margin = pull_odds, pull_odds
+    pull_entropy_sum, pull_margin = pull_odds, pull_odds
     if on_entropy_sum is not None:
-        pull_surprise, pull_margin = tl.load(on_entropy_sum + row), tl.load(on_margin + row)
+        pull_entropy_sum, pull_margin = tl.load(on_entropy_sum + row), tl.load(on_margin + row)
     spread = None
     if on_mass is not None:
         ones, squares = tl.load(on_mass + row), tl.load(on_mass_squares + row)
@@ -146,7 +146,7 @@ def long_gradient(
     for start in range(0, end, width):
         below = load_block(logits, start, first, end, place, step, dtype, width) - best
         rival = is_inside(start, first, end, place, width)
-        pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
+        pull = _pull(below, rival, pull_odds, pull_squares, pull_entropy_sum, pull_margin, spread, extras, fast)
         tl.store(gradient + start + tl.arange(0, width), pull, mask=rival)
         pulls += pull
     tl.store(gradient + place, tl.load(on_top + row) - tl.sum(pulls, 0))

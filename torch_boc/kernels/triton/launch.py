@@ -23,7 +23,7 @@ from ...core.row_numbers import columns as columns_by_torch
 from ...core.row_numbers import distance_below_top, dtypes_of
 from ...core.schema import EXPONENT, LARGEST, Labels
 from ...core.tails import continued_steps
-from .layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
+from ..layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # The types of devices for which Triton makes code.
@@ -54,12 +54,12 @@ def load(name: str) -> Any:
 def available(device: str) -> bool:
     """Whether Triton kernels can run on this type of device: a GPU, or any device with Triton's interpreter."""
     if device in DEVICES and not HAS_TRITON:
-        _say_missing()
+        _log_missing()
     return HAS_TRITON and (device in DEVICES or interpreted())
 
 
 @cache
-def _say_missing() -> None:
+def _log_missing() -> None:
     _log.info("Triton is not installed: torch's own operations compute on a GPU, which is slower")
 
 
@@ -100,8 +100,8 @@ def is_warm(logits: Tensor) -> bool:
 def _kind(logits: Tensor) -> tuple[Any, ...]:
     """What kernels are compiled for: device, dtype, classes, and how the rows lie in memory, but not how many."""
     layout = layout_of(logits)
-    how = [number is None for number in layout.numbers]
-    return logits.device, logits.dtype, layout.classes, *how, layout.bits, logits.data_ptr() % VECTOR_BYTES
+    absent = [number is None for number in layout.numbers]
+    return logits.device, logits.dtype, layout.classes, *absent, layout.bits, logits.data_ptr() % VECTOR_BYTES
 
 
 def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def long_rows(
     best, key = find_top(logits, end, first, end, step, dtype, fast, group, width)
     place = tl.where(key < 0, key + end, key)
     sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
-    surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
+    entropy_sums, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
     # Backwards: what was read last is still in the cache.
     last = (end - 1) // width * width
     for passed in range(0, end, width):
@@ -193,7 +193,7 @@ def long_rows(
         sums += scaled
         products += loses * scaled
         if entropy_sum is not None:
-            surprises += finite * scaled
+            entropy_sums += finite * scaled
             margins += tl.where(is_inside(start, first, end, place, width), below, 0.0)
     undefined = best - best
     tl.store(prediction + row, (place - first).to(tl.int64))
@@ -201,7 +201,7 @@ def long_rows(
     tl.store(odds + row, tl.sum(sums, 0) * DOWN + undefined)
     tl.store(squares + row, tl.sum(products, 0).to(tl.float64) * DOWN + undefined)
     if entropy_sum is not None:
-        tl.store(entropy_sum + row, undefined - tl.sum(surprises, 0) * DOWN)
+        tl.store(entropy_sum + row, undefined - tl.sum(entropy_sums, 0) * DOWN)
         tl.store(margin + row, undefined - tl.sum(margins, 0))
 
 

@@ -1,4 +1,4 @@
-"""How the rows of logits lie in memory, so that the kernels read views where they are, and how they are cut."""
+"""How the rows of logits lie in memory, for kernels that read views without a copy, and how Triton cuts them."""
 
 import math
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.dtypes import accumulation_dtype
+from ..core.dtypes import accumulation_dtype
 
 # Vectors of up to 2^4 elements; a GPU loads at most 16 bytes at once.
 MOST_BITS = 4
@@ -94,19 +94,19 @@ def _joined(logits: Tensor) -> list[tuple[int, int]]:
     An axis of size 1 is left out only if there would be more than two: a last batch of one sample needs no new kernel.
     """
     axes = [*zip(logits.shape[:-1], logits.stride()[:-1], strict=True)]
-    found = join(axes)
-    return found if len(found) <= 2 else join([x for x in axes if x[0] != 1])
+    joined = join(axes)
+    return joined if len(joined) <= 2 else join([x for x in axes if x[0] != 1])
 
 
 def join(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The axes, of which each has a size and a stride, with those that lie in one regular step as one."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for size, stride in axes:
-        if found and found[-1][1] == size * stride:
-            found[-1] = found[-1][0] * size, stride
+        if joined and joined[-1][1] == size * stride:
+            joined[-1] = joined[-1][0] * size, stride
         else:
-            found.append((size, stride))
-    return found
+            joined.append((size, stride))
+    return joined
 
 
 def geometry(classes: int, dtype: torch.dtype, *, across: bool = False, heavy: bool = False) -> dict[str, Any]:
