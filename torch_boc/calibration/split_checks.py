@@ -134,15 +134,15 @@ def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, t
     exact, shared, suspicious = 0, 0, False
     for dtype in (torch.float32, torch.float16):
         ours, theirs = (_row_keys(x, y if labelled else None, dtype) for x, y in ((logits, target), (others, their)))
-        distinct, place = torch.cat([ours, theirs]).unique(return_inverse=True)
-        c, d = (x.bincount(minlength=len(distinct)).double() for x in place.split([len(ours), len(theirs)]))
-        found = int((d > 0)[place[: len(ours)]].sum())
+        distinct, index = torch.cat([ours, theirs]).unique(return_inverse=True)
+        c, d = (x.bincount(minlength=len(distinct)).double() for x in index.split([len(ours), len(theirs)]))
+        equal = int((d > 0)[index[: len(ours)]].sum())
         same = len(distinct) > 2 and torch.equal(ours, theirs)
         beyond_chance = same or _beyond_chance(c[c + d > 1], d[c + d > 1])
         if dtype == torch.float32:
-            exact = shared = found
+            exact = shared = equal
         if beyond_chance:
-            shared, suspicious = found, True
+            shared, suspicious = equal, True
     return Overlap(shared, exact, suspicious)
 
 

@@ -95,16 +95,16 @@ class _Likelihood:
     """
 
     def __init__(self, logits: Tensor, target: Tensor) -> None:
-        own = to_wide(logits.gather(1, target.unsqueeze(1)))
-        hopeless = int(own.isinf().sum())
-        if hopeless == len(own):
+        of_target = to_wide(logits.gather(1, target.unsqueeze(1)))
+        masked = int(of_target.isinf().sum())
+        if masked == len(of_target):
             raise ValueError("expected targets with finite logits, got -inf for the target of every sample")
-        if hopeless:
-            message = f"temperature: {hopeless} of {len(own)} samples are left out: their target's logit is -inf"
+        if masked:
+            message = f"temperature: {masked} of {len(of_target)} samples are left out: their target's logit is -inf"
             warnings.warn(message, stacklevel=4)
-            logits, own = logits[own.squeeze(1).isfinite()], own[own.isfinite()].unsqueeze(1)
+            logits, of_target = logits[of_target.squeeze(1).isfinite()], of_target[of_target.isfinite()].unsqueeze(1)
         self.logits, self.top = logits, to_wide(logits.amax(1, keepdim=True))
-        self.distance = self.top - own
+        self.distance = self.top - of_target
 
     def __call__(self, log_temperature: float) -> float:
         inverse = math.exp(-log_temperature)

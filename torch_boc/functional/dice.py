@@ -58,5 +58,5 @@ def bag_of_dice(logits: Tensor, faces: int | Sequence[int], *, dim: int = -1) ->
         return tuple(-(weight * torch.expm1(count * survived)).sum(-1) + undefined for count in counts)
 
     mapped = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    found = losses(rows) if mapped else recompute_in_backward(losses, weight=nodes)(rows)
-    return torch.stack(found, -1) if isinstance(faces, Sequence) else found[0]
+    results = losses(rows) if mapped else recompute_in_backward(losses, weight=nodes)(rows)
+    return torch.stack(results, -1) if isinstance(faces, Sequence) else results[0]

@@ -88,9 +88,9 @@ def sample_stats(
     target = None if target is None else check_target(target, rows.shape[:-1])
     counted = None if ignore_index is None or target is None else target != ignore_index
     names = (*COINS, "top", *extras) if target is None else (*COINS, "top", *extras, "distance")
-    found = columns(rows, names, target, keep_dtype=keep_dtype)
-    coins = Coins(*map(found.pop, COINS))
-    return SampleStats(coins, rows.shape[-1], trials, counted=counted, target=target, **found)
+    numbers = columns(rows, names, target, keep_dtype=keep_dtype)
+    coins = Coins(*map(numbers.pop, COINS))
+    return SampleStats(coins, rows.shape[-1], trials, counted=counted, target=target, **numbers)
 
 
 def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:

@@ -78,8 +78,8 @@ def compute_scores(
     >>> {name: round(value.item(), 4) for name, value in result.items()}
     {'msp': 0.6439, 'gap': -0.2109}
     """
-    found = unsaturated_scores(logits, names, dim=dim, trials=trials)
-    return {name: scores[name].value(number) for name, number in found.items()}
+    numbers = unsaturated_scores(logits, names, dim=dim, trials=trials)
+    return {name: scores[name].value(number) for name, number in numbers.items()}
 
 
 def unsaturated_scores(

@@ -88,9 +88,9 @@ def bin_edges(resolution: float, exponents: tuple[int, int] = EXPONENTS) -> Tens
     return edges
 
 
-def count_bins(place: Tensor, valid: Tensor, bins: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
+def count_bins(bin_index: Tensor, valid: Tensor, bins: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
     """The number of samples of each group in each bin, int64 of shape (groups, bins), of those that are `valid`."""
-    key = (place if group is None else group * bins + place).reshape(-1)
+    key = (bin_index if group is None else group * bins + bin_index).reshape(-1)
     return key.new_zeros(groups * bins).scatter_add(0, key, valid.reshape(-1).long()).view(groups, bins)
 
 
@@ -191,5 +191,5 @@ def join_group(binned: BinnedScores, group: Tensor | None, groups: str | int | N
     if group is None:
         raise ValueError(f"expected group=, an integer from 0 to {groups - 1} for each sample, got none")
     group = check_target(group, binned.bin.shape, "group").to(binned.bin)
-    known = is_class(group, groups)
-    return binned._replace(group=torch.where(known, group, 0), valid=binned.valid & known)
+    in_group = is_class(group, groups)
+    return binned._replace(group=torch.where(in_group, group, 0), valid=binned.valid & in_group)

@@ -232,5 +232,5 @@ def class_log_odds(logits: Tensor) -> Tensor:
     stats = sample_stats(logits, dim=-1, extras=["log_odds"])
     log_p = logits.to(accumulation_dtype(logits.dtype)).log_softmax(-1)
     top = torch.arange(logits.shape[-1], device=logits.device) == stats.coins.prediction.unsqueeze(-1)
-    own = scores["log_odds"].number(stats).to(log_p.dtype).unsqueeze(-1)
-    return torch.where(top, own, log_p - torch.log1p(-log_p.exp()))
+    of_top = scores["log_odds"].number(stats).to(log_p.dtype).unsqueeze(-1)
+    return torch.where(top, of_top, log_p - torch.log1p(-log_p.exp()))

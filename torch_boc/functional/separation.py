@@ -43,11 +43,11 @@ def survival(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = Non
     >>> survival(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([3.0, 2.0]))
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
-    place = torch.searchsorted(rising, thresholds)
+    number = torch.searchsorted(rising, thresholds)
     if weights is None:
-        return 1 - to_wide(place) / rising.numel()
+        return 1 - to_wide(number) / rising.numel()
     below = torch.cat([to_wide(weights).new_zeros(1), to_wide(weights).cumsum(0)])
-    return 1 - below[place] / below[-1]
+    return 1 - below[number] / below[-1]
 
 
 def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tensor:
@@ -92,11 +92,8 @@ def aupr(positive_scores: Tensor, negative_scores: Tensor) -> Tensor:
     """
     scores = torch.cat([to_wide(positive_scores), to_wide(negative_scores)])
     positive = torch.arange(len(scores), device=scores.device) < len(positive_scores)
-    values, place = scores.unique(return_inverse=True)
-    counts = to_wide(
-        torch.stack([torch.bincount(place[side], minlength=len(values)) for side in (positive, ~positive)])
-    )
-    area, _ = binned_aupr(*counts)
+    values, index = scores.unique(return_inverse=True)
+    area, _ = binned_aupr(*(torch.bincount(index[side], minlength=len(values)) for side in (positive, ~positive)))
     return torch.where(scores.isnan().any(), math.nan, area)
 
 
@@ -119,9 +116,9 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
     positive, negative = to_wide(id_histogram), to_wide(ood_histogram)
     # Those in this bin or above, as sums of integers.
     kept, above = (to_wide(x.flip(0).cumsum(0).flip(0)) for x in (id_histogram, ood_histogram))
-    place = ((kept >= tpr * positive.sum() - 1e-9).sum() - 1).clamp_min(0)  # the highest bin that keeps enough samples
+    lowest = ((kept >= tpr * positive.sum() - 1e-9).sum() - 1).clamp_min(0)  # the highest bin that keeps enough samples
     total = negative.sum() * (positive.sum() / positive.sum())  # NaN without in-distribution samples
-    return above.take(place) / total, negative.take(place) / total
+    return above.take(lowest) / total, negative.take(lowest) / total
 
 
 def binned_aupr(positive_histogram: Tensor, negative_histogram: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,5 +156,5 @@ def count_scores(
     invalid.add_((~defined if counted is None else counted & ~defined).sum())
     # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
     first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1) + ood * (number * bins)
-    place = score_bin(scores, bins / num_bins(1, EVERY_EXPONENT), EVERY_EXPONENT).add_(first)
-    histograms.view(-1).scatter_add_(0, place.reshape(-1), valid.long().expand_as(place).reshape(-1))
+    index = score_bin(scores, bins / num_bins(1, EVERY_EXPONENT), EVERY_EXPONENT).add_(first)
+    histograms.view(-1).scatter_add_(0, index.reshape(-1), valid.long().expand_as(index).reshape(-1))

@@ -105,10 +105,10 @@ def coherence_gap(
     coins, classes = stats.coins, stats.num_classes
     gap = {"total": coins.gap, "forced": forced_gap(coins.odds, classes), "free": coins.free_gap}[part].reshape(-1)
     counted = ~gap.isnan() if stats.counted is None else ~gap.isnan() & stats.counted.reshape(-1)
-    place = coins.prediction.reshape(-1) if average != "micro" else torch.zeros_like(counted, dtype=torch.int64)
+    group = coins.prediction.reshape(-1) if average != "micro" else torch.zeros_like(counted, dtype=torch.int64)
     zeros = gap.new_zeros(classes if average != "micro" else 1)
-    sums = zeros.scatter_add(0, place, gap.masked_fill(~counted, 0.0))
-    mean = sums / zeros.scatter_add(0, place, counted.to(gap.dtype))
+    sums = zeros.scatter_add(0, group, gap.masked_fill(~counted, 0.0))
+    mean = sums / zeros.scatter_add(0, group, counted.to(gap.dtype))
     return mean if average != "micro" else mean.squeeze(0)
 
 
@@ -134,7 +134,7 @@ def summarize(total: Tally, *, p_values: bool = True) -> dict[str, Tensor]:
     bins, bin_sums = BinCounts(*total.bin_counts.unbind()), BinSums(*total.bin_sums.unbind())
     by_confidence = bins.correct - bin_sums.labelled_confidence
     by_dominance = bins.correct_by_dominance - bin_sums.labelled_dominance
-    found = {
+    summary = {
         "samples": number.samples,
         "invalid": number.invalid,
         **mean,
@@ -149,24 +149,24 @@ def summarize(total: Tally, *, p_values: bool = True) -> dict[str, Tensor]:
         "gap_correct": over_labelled.gap_correct / number.correct,
         "gap_wrong": over_labelled.gap_wrong / (number.labelled - number.correct),
     }
-    return {key: value for key, value in found.items() if p_values or key not in P_VALUE_KEYS}
+    return {key: value for key, value in summary.items() if p_values or key not in P_VALUE_KEYS}
 
 
 def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     """The quantile of the gap at `level`, interpolated on the logarithmic scale of its bin; NaN without samples."""
     below = to_wide(histogram.cumsum(0))
     wanted = level * below[-1]
-    place = torch.searchsorted(below, wanted.unsqueeze(0)).clamp(max=GAP_BINS - 1)
-    inside = to_wide(histogram[place])
-    share = (wanted - (below[place] - inside)) / inside  # 0 / 0 = NaN without samples
-    value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
-    return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)
+    index = torch.searchsorted(below, wanted.unsqueeze(0)).clamp(max=GAP_BINS - 1)
+    inside = to_wide(histogram[index])
+    share = (wanted - (below[index] - inside)) / inside  # 0 / 0 = NaN without samples
+    value = 10 ** (LOWEST_DECADE + (index - 1 + share) / BINS_PER_DECADE)
+    return torch.where((index == 0) & (share == share), 0.0, value).squeeze(0)
 
 
-def sum_by_bin(place: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """Sum `weight` by bin along the last axis. `place` is the bin of each weight; booleans are summed in int64."""
+def sum_by_bin(index: Tensor, weight: Tensor, bins: int) -> Tensor:
+    """Sum `weight` by bin along the last axis. `index` is the bin of each weight; booleans are summed in int64."""
     weight = weight.long() if weight.dtype == torch.bool else weight
-    return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
+    return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, index, weight)
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Tensor:

@@ -44,8 +44,8 @@ def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tu
         columns: names.
         more: further names that are known.
     """
-    known = (*COLUMNS, *more)
-    return known if columns is None else check_names("columns", columns, known)
+    names = (*COLUMNS, *more)
+    return names if columns is None else check_names("columns", columns, names)
 
 
 def sample_columns(
@@ -90,8 +90,8 @@ def columns_of(stats: SampleStats, names: Iterable[str] = COLUMNS) -> dict[str, 
     """The columns from statistics; `logit_gap` needs statistics with the extra `margin`."""
     columns = {name: _COLUMNS[name](stats) for name in names if name not in ("p_value", TARGET_COLUMN)}
     if TARGET_COLUMN in names and stats.target is not None and stats.distance is not None:
-        known = is_class(stats.target, stats.num_classes)
-        columns[TARGET_COLUMN] = torch.where(known, -log_loss(stats.coins.odds, stats.distance), torch.nan)
+        labelled = is_class(stats.target, stats.num_classes)
+        columns[TARGET_COLUMN] = torch.where(labelled, -log_loss(stats.coins.odds, stats.distance), torch.nan)
     if "p_value" in names:  # from the logarithm, if that was computed
         log_p = columns.get("log_p_value")
         columns["p_value"] = _COLUMNS["p_value"](stats) if log_p is None else log_p.exp()

@@ -20,8 +20,8 @@ from .bounds import forced_gap
 from .checks import check_target, check_trials, classes_last, detached
 from .per_sample import SampleStats, sample_stats
 
-# A larger batch is added piece by piece, so that what is kept of it takes little memory: logits for torch's operations,
-# a few numbers per row for kernels, of which every piece starts several.
+# A larger batch is added in chunks, to bound memory: of logits for torch's operations, of a few numbers per row for
+# kernels, of which every chunk starts several.
 MOST_LOGITS, MOST_ROWS = 2**24, 2**21
 
 
@@ -34,7 +34,7 @@ def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:
 def add_sample_stats(total: Tally, stats: SampleStats, *, alpha: float = 0.05) -> None:
     """Add the tally of a batch of any shape to `total`, in place. The host never waits for a value of a tensor.
 
-    SampleStats of 0 trials adds nothing to what is about p-values.
+    Statistics of 0 trials add nothing to the sums of p-values.
 
     Samples that are not `counted` do not count at all. Rows with NaN or +inf count as `invalid` and nowhere else. A
     target that is no class counts in `bad_targets`, and its sample counts as a sample without a target.
@@ -55,7 +55,7 @@ def add_logits(
     alpha: float = 0.05,
     ignore_index: int | None = None,
 ) -> None:
-    """Add the tally of a batch of logits to `total`, in place: in one pass, or in pieces that take little memory.
+    """Add the tally of a batch of logits to `total`, in place: in one pass, or in chunks that need little memory.
 
     Args:
         total: from `empty_tally`.
@@ -72,11 +72,9 @@ def add_logits(
         return
     labels = () if target is None else (target.unsqueeze(-1),)
     limit = MOST_LOGITS if choose_kernels(rows) is None else MOST_ROWS * rows.shape[-1]
-    for piece, *own in chunks(rows, *labels, limit=limit):
-        given = own[0].squeeze(-1) if own else None
-        add_sample_stats(
-            total, sample_stats(piece, given, ignore_index=ignore_index)._replace(trials=trials), alpha=alpha
-        )
+    for chunk, *targets in chunks(rows, *labels, limit=limit):
+        stats = sample_stats(chunk, targets[0].squeeze(-1) if targets else None, ignore_index=ignore_index)
+        add_sample_stats(total, stats._replace(trials=trials), alpha=alpha)
 
 
 def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_index: int | None = None) -> None:
@@ -89,8 +87,8 @@ def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_inde
         ignore_index: samples with this target do not count.
     """
     rows, (classes, bins) = detached(logits), excess.shape
-    for piece, own in chunks(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
-        chance, label = to_wide(piece).softmax(-1).flatten(0, -2), own.reshape(-1, 1)
+    for chunk, labels in chunks(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
+        chance, label = to_wide(chunk).softmax(-1).flatten(0, -2), labels.reshape(-1, 1)
         counted = is_class(label, classes) & chance.isfinite().all(-1, keepdim=True)
         if ignore_index is not None:
             counted = counted & (label != ignore_index)
@@ -121,8 +119,8 @@ def add_gaps(
     rows, (sums, samples, invalid) = detached(classes_last(logits, -1)), states
     target = None if target is None else check_target(target, rows.shape[:-1])
     name = {"total": "gap", "forced": "odds", "free": "free_gap"}[part]
-    found = columns(rows, (name,) if len(sums) == 1 else (name, "prediction"))
-    gap = forced_gap(found[name], rows.shape[-1]) if part == "forced" else found[name]
+    numbers = columns(rows, (name,) if len(sums) == 1 else (name, "prediction"))
+    gap = forced_gap(numbers[name], rows.shape[-1]) if part == "forced" else numbers[name]
     undefined, left_out = gap.isnan(), None
     if target is not None and ignore_index is not None:
         left_out = target == ignore_index
@@ -133,6 +131,6 @@ def add_gaps(
         sums.add_(gap.nansum())
         samples.add_((gap.numel() if left_out is None else (~left_out).count_nonzero()) - bad)
     else:
-        place = found["prediction"].reshape(-1)
-        sums.scatter_add_(0, place, gap.nan_to_num(0.0).reshape(-1))
-        samples.scatter_add_(0, place, (gap == gap).long().reshape(-1))
+        prediction = numbers["prediction"].reshape(-1)
+        sums.scatter_add_(0, prediction, gap.nan_to_num(0.0).reshape(-1))
+        samples.scatter_add_(0, prediction, (gap == gap).long().reshape(-1))

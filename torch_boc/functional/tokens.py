@@ -68,21 +68,21 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     """
     rows = classes_last(detached(logits), -1)
     token = check_target(token, rows.shape[:-1], "token")
-    found = columns(rows, (*COINS, "entropy_sum", "distance", "ahead"), token)
-    coins = Coins(*(found[name] for name in COINS))
+    numbers = columns(rows, (*COINS, "entropy_sum", "distance", "ahead"), token)
+    coins = Coins(*(numbers[name] for name in COINS))
     values, places = find_top_k(rows, min(rivals, rows.shape[-1]))
-    known = is_class(token, rows.shape[-1])
+    is_token = is_class(token, rows.shape[-1])
     normaliser = torch.log1p(coins.odds)
     below = to_wide(values) - to_wide(values[..., :1])
     return TokenNumbers(
-        torch.where(known, -log_loss(coins.odds, found["distance"]), torch.nan),
-        torch.where(known, found["ahead"] + 1, 0),
+        torch.where(is_token, -log_loss(coins.odds, numbers["distance"]), torch.nan),
+        torch.where(is_token, numbers["ahead"] + 1, 0),
         (1.0 + coins.odds).reciprocal(),
         coins.odds,
         coins.loss * (rows.shape[-1] - 1.0),
         coins.gap,
         coins.concentration,
-        -entropy(SampleStats(coins, rows.shape[-1], entropy_sum=found["entropy_sum"])),
+        -entropy(SampleStats(coins, rows.shape[-1], entropy_sum=numbers["entropy_sum"])),
         places,
         below - normaliser.unsqueeze(-1),
     )

@@ -86,9 +86,9 @@ def update_in_turn(parts: Sequence[Any], first: int, stats: SampleStats) -> None
     whole, invalid = parts[0]._bin_held_out(stats)
     keyed = [parts[0]._keyed(binned) for binned in whole]
     for number, part in enumerate(parts):
-        own = slice((number - first) % len(parts), None, len(parts))
-        some = [(x.bin[own], x.valid[own], None if x.prediction is None else x.prediction[own]) for x in keyed]
-        part._count([BinnedScores(bins, None, weight, prediction) for bins, weight, prediction in some], invalid[own])
+        turn = slice((number - first) % len(parts), None, len(parts))
+        some = [(x.bin[turn], None, x.valid[turn], None if x.prediction is None else x.prediction[turn]) for x in keyed]
+        part._count([BinnedScores(*columns) for columns in some], invalid[turn])
 
 
 class CalibrationCounts(CheckedState):
