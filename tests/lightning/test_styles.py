@@ -589,7 +589,7 @@ def test_segmentation(tmp_path):
 
 @pytest.mark.parametrize("source", [None, "model"])
 def test_as_many_tokens_as_classes(source, tmp_path):
-    """The loss says which axis has the classes, not the shape."""
+    """The loss implies the class axis, not the shape; an explicit one wins."""
     tokens, labels = torch.randn(6, CLASSES, 8), torch.randint(CLASSES, (6, CLASSES))
 
     def step(module, batch):
@@ -597,9 +597,11 @@ def test_as_many_tokens_as_classes(source, tmp_path):
         functional.cross_entropy(logits.transpose(1, 2), batch[1])
         return logits
 
-    run = run_of(tmp_path, logits=source)
-    run.validate(Module(step), DataLoader(list(zip(tokens, labels, strict=True)), batch_size=3), verbose=False)
-    assert_values(run.callback_metrics, "val/boc/", reference(network()(tokens).transpose(1, 2), labels))
+    logits = network()(tokens)
+    for dim, rows in ((None, logits.transpose(1, 2)), (-1, logits.transpose(1, 2)), (1, logits)):
+        run = run_of(tmp_path, logits=source, dim=dim)
+        run.validate(Module(step), DataLoader(list(zip(tokens, labels, strict=True)), batch_size=3), verbose=False)
+        assert_values(run.callback_metrics, "val/boc/", reference(rows, labels))
 
 
 def test_copies_of_one_of_several_logits(tmp_path):

@@ -71,8 +71,8 @@ class BoCCallback(Callback):
             be called once in a step. A function of (outputs, batch, pl_module): it returns logits and targets; the
             targets may be None.
         target: None to find it. A key or an index of the batch, or a function of (outputs, batch, pl_module).
-        dim: the class axis of logits that are not those of a loss; 1 as in cross_entropy, -1 for the tokens of a
-            transformer. By default the second of (N, C); with more axes, that which the shape of the target implies.
+        dim: the class axis; 1 as in cross_entropy, -1 for the tokens of a transformer. By default that of the loss.
+            Without a loss, the second of (N, C); with more axes, that which the shape of the target implies.
         num_classes: the number of classes, if others are to be refused, such as embeddings.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z);
             `binary_cross_entropy_with_logits` implies it. The gap of two classes is always 0; confidence, `nll` and

@@ -47,7 +47,8 @@ class LogitSource:
         logits: None to find them; a submodule's name; or a function of outputs, batch and module that returns logits
             and targets; the targets may be None.
         target: None to find it; a key or index of the batch, or a function of outputs, batch and module.
-        dim: the class axis of logits that are not those of a loss; by default the target's shape tells it.
+        dim: the class axis of what the step returns or the user names; by default that of its loss, or that which the
+            shape of the target implies.
         ignore_index: "loss" for that of the loss, or -100.
         binary: whether each sample has a single logit z, which stands for the logits (0, z) of two classes.
         num_classes: how many classes the logits of a module must have; None for any number.
@@ -136,9 +137,11 @@ class LogitSource:
             self.forget()
         binary, dim, misfit = self.binary, self.dim, ""
         if call is not None:
-            binary, dim = binary or call.binary, None if call.binary else 1
+            binary = binary or call.binary
             alike = logits.shape == call.logits.shape and logits.stride() == call.logits.stride()
-            logits = logits if alike else call.logits  # such as flattened or transposed tokens
+            if dim is None:
+                logits = logits if alike else call.logits  # such as flattened or transposed tokens
+                dim = None if call.binary else 1
         if call is not None and self.target is None:
             target = self._loss_target(call, batch, loader)
         elif self.target is not None or not callable(self.logits):
@@ -150,6 +153,8 @@ class LogitSource:
             rows, target = as_binary(logits, target, dim=dim)
         else:
             rows = logits.movedim(class_axis(logits, target) if dim is None else dim, -1) if logits.ndim else logits
+        if call is not None and target is not None and target.numel() * rows.shape[-1] == rows.numel():
+            target = target.reshape(rows.shape[:-1])  # the loss may have had another view
         if rows.shape[-1:] == (1,):
             got = f"single logits of shape {tuple(logits.shape)}"
             raise ValueError(f"expected at least 2 classes, got {got}; BoCCallback(binary=True) takes them")
