@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .dtypes import constant, to_wide
+from .dtypes import to_wide
 from .row_sums import RowSums, is_flat
 
 # exp of this, times the largest number of classes, is still a float64.
@@ -103,7 +103,7 @@ def concentration_and_free_gap(
     whose square underflows.
     """
     rivals = num_classes - 1.0
-    even, room, scale = even_sum_and_range(mass, flat + constant((1.0,), mass).squeeze(0), rivals)
+    even, room, scale = even_sum_and_range(mass, flat.to(mass.dtype) + 1.0, rivals)
     # `room <= ...` is False for NaN, so that a row of NaN stays NaN. A number divided by infinity is 0.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
     share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)

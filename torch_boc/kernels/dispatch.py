@@ -30,7 +30,7 @@ from .cpu import loader as native
 from .cpu.bindings import DTYPES, MOST_TRIALS
 from .selftest import is_trusted
 from .triton import launch
-from .triton.launch import available, interpreted, is_warm
+from .triton.launch import available, interpreted
 
 PATHS = ("auto", "torch", "triton", "native")
 # Up to this many trials, torch.compile gets each step of the continued fraction: 1,000 trials take 74 steps.
@@ -110,7 +110,7 @@ _TRITON = {
 }
 
 
-def choose_kernels(x: Tensor, *, logits: bool = True) -> KernelSet | None:
+def choose_kernels(x: Tensor) -> KernelSet | None:
     """The kernels for a tensor, or None for torch's operations; `x` are logits, or else numbers of each row."""
     compiling = torch.compiler.is_compiling()
     path, device = _traced.path if compiling else _chosen.get(), x.device.type
@@ -142,7 +142,7 @@ def choose_kernels(x: Tensor, *, logits: bool = True) -> KernelSet | None:
         return _NATIVE[watched]
     if not available(device) or wide_dtype(x.device) != torch.float64:
         return None
-    if path == "auto" and not (is_trusted(x.device) and (not logits or is_warm(x))):
+    if path == "auto" and not is_trusted(x.device):
         return None
     return _TRITON[watched]
 
@@ -203,7 +203,7 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
     It can be differentiated once, in the odds.
     """
-    path = choose_kernels(odds, logits=False)
+    path = choose_kernels(odds)
     if path is not None and trials <= path.most_trials:
         with _unless_captured():
             return path.kernels.log_tails(wins, trials, odds)[0]  # type: ignore[no-any-return]
@@ -221,7 +221,7 @@ def log_p_value(coins: Coins, trials: int) -> Tensor:
 
 def tally(total: Tally, coins: Coins, labels: Labels, num_classes: int, trials: int, alpha: float) -> None:
     """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds; 0 trials: no p-values."""
-    numbers, path, device = coins[:5], choose_kernels(coins.odds, logits=False), coins.odds.device
+    numbers, path, device = coins[:5], choose_kernels(coins.odds), coins.odds.device
     alike = {x.device for x in (*numbers, *labels, *total) if x is not None} == {device}
     if path is not None and alike and coins.odds.dtype == torch.float64 and trials <= path.most_trials:
         with _unless_captured():

@@ -23,7 +23,7 @@ from ...core.row_numbers import columns as columns_by_torch
 from ...core.row_numbers import distance_below_top, dtypes_of
 from ...core.schema import EXPONENT, LARGEST, Labels
 from ...core.tails import continued_steps
-from ..layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
+from ..layout import Layout, geometry, layout_of, mass_geometry, readable
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # The types of devices for which Triton makes code.
@@ -37,8 +37,6 @@ OF_COINS = ("mass", "mass_squares", "log_odds", "loss", "concentration", "free_g
 MOST_FUSED_CLASSES = MOST_ENTROPY_CLASSES = 1024
 # The most bins whose sums a program keeps in registers; the most programs, each with a column in the table of sums.
 MOST_WIDTH, MOST_PROGRAMS = 16, 2048
-# Logits whose kernels were launched before: see `_kind`.
-_launched: set[tuple[Any, ...]] = set()
 _log = logging.getLogger(__name__)
 
 
@@ -90,18 +88,6 @@ def is_capturing(device: torch.device) -> bool:
         return False
     with torch.cuda.device(device):
         return torch.cuda.is_current_stream_capturing()
-
-
-def is_warm(logits: Tensor) -> bool:
-    """Whether kernels can take these logits now. While a graph is captured, they must be of a kind that came before."""
-    return not is_capturing(logits.device) or _kind(logits) in _launched
-
-
-def _kind(logits: Tensor) -> tuple[Any, ...]:
-    """What kernels are compiled for: device, dtype, classes, and how the rows lie in memory, but not how many."""
-    layout = layout_of(logits)
-    absent = [number is None for number in layout.numbers]
-    return logits.device, logits.dtype, layout.classes, *absent, layout.bits, logits.data_ptr() % VECTOR_BYTES
 
 
 def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -161,7 +147,6 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
     if index is not None and not asked.isdisjoint(("lost", "ahead")):
         found |= new("lost", "ahead")
         start("class_rank", again, index.contiguous(), found["lost"], found["ahead"])
-    _launched.add(_kind(logits))
     kinds = dtypes_of(tuple(names), logits.dtype, keep_dtype)
     return [found[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
 
