@@ -17,7 +17,7 @@ EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 def classes(trainer):
     """The predicted classes of the tokens that have a label."""
     output = trainer.predict(tagged())
-    return torch.tensor(output.predictions.argmax(-1)[output.label_ids != -100])
+    return torch.tensor(output.predictions.prediction[output.label_ids != -100])
 
 
 def work(rank, port, folder):

@@ -65,7 +65,7 @@ def test_classification(tmp_path, make, data, loop):
     for keep_logits in (False, True):
         boc = BoCTrainerMetrics(keep_logits=keep_logits)
         found = make_trainer(model, data(), boc, tmp_path, **options).predict(data()).predictions
-        np.testing.assert_array_equal(np.argmax(found, axis=-1), logits.argmax(-1))
+        np.testing.assert_array_equal(found.prediction.clip(min=0), logits.argmax(-1))
     np.testing.assert_array_equal(found["logits"], logits, strict=True)
 
 
@@ -75,19 +75,18 @@ def test_causal_language_model(tmp_path, make):
     assert_results(trainer.evaluate(), by_hand(trainer, causal=True), EVERY)
 
 
-@pytest.mark.parametrize("keep_logits", [None, False])
-def test_several_outputs_stay_a_tuple(tmp_path, keep_logits):
-    """As from Trainer itself; if the logits are not kept, nothing else is."""
+def test_several_outputs_stay_a_tuple(tmp_path):
+    """As from Trainer itself."""
 
     def own(outcome):
         return {**accuracy(outcome, outcome.predictions[0]), "outputs": len(outcome.predictions)}
 
     model = roberta(output_hidden_states=True)
-    boc = BoCTrainerMetrics(compute_metrics=own, keep_logits=keep_logits, keys=["accuracy"])
+    boc = BoCTrainerMetrics(compute_metrics=own, keys=["accuracy"])
     results = make_trainer(model, texts(), boc, tmp_path).evaluate()
     assert results["eval_hits"] == results["eval_boc_accuracy"]
     plain = make_trainer(model, texts(), None, tmp_path).predict(texts()).predictions
-    assert results["eval_outputs"] == (1 if keep_logits is False else len(plain))
+    assert results["eval_outputs"] == len(plain)
 
 
 @pytest.mark.parametrize("classes", [2, 4096])
@@ -135,13 +134,11 @@ def test_own_metrics_are_right_or_refused(tmp_path):
         boc = BoCTrainerMetrics(compute_metrics=own, keys=[key], keep_logits=keep_logits)
         return make_trainer(bert_tagger(), tagged(), boc, tmp_path).evaluate()
 
-    for own, key, keep_logits in ((accuracy, "accuracy", None), (accuracy, "accuracy", False), (log_loss, "nll", None)):
+    for own, key, keep_logits in ((accuracy, "accuracy", None), (log_loss, "nll", None)):
         results = evaluated(own, key, keep_logits)
         name = "eval_hits" if own is accuracy else "eval_nll"
         assert results[name] == pytest.approx(results[f"eval_boc_{key}"], rel=1e-5)
-    with pytest.raises(
-        TypeError, match=r"needs the logits: keep the logits with BoCTrainerMetrics\(keep_logits=True\)"
-    ):
+    with pytest.raises(ValueError, match=r"keep_logits=True or preprocess_logits_for_metrics= for a compute_metrics"):
         evaluated(log_loss, "nll", False)
 
 
@@ -293,7 +290,7 @@ def test_what_does_not_count(causal):
     target[::4] = -100
     boc = BoCTrainerMetrics(keys=SUMMARY, causal=causal)
     predictions = boc.preprocess(logits, target)
-    assert predictions.argmax(-1).equal(logits.argmax(-1))  # also of what does not count
+    assert predictions.prediction.equal(logits.argmax(-1))  # also of what does not count
     padded = nn.functional.pad(predictions["columns"], (0, 0, 0, 3), value=-100)
     if causal:
         logits, target = logits[:, :-1], target[:, 1:]
@@ -371,39 +368,19 @@ def test_what_is_refused(call, message):
         call()
 
 
-def made(keep_logits, shape=(20,)):
-    """Logits, and the predictions made of them: of tensors, and of arrays as after an evaluation."""
-    logits = torch.randn(*shape, 7, generator=torch.Generator().manual_seed(0))
-    tensors = BoCTrainerMetrics(keep_logits=keep_logits).preprocess(logits)
-    return logits, tensors, nested_numpify(tensors)
-
-
-@pytest.mark.parametrize("keep_logits", [False, True])
 @pytest.mark.parametrize("shape", [(20,), (4, 5)], ids=str)
-def test_argmax_is_that_of_the_logits(shape, keep_logits):
-    logits, tensors, arrays = made(keep_logits, shape)
-    copied = pickle.loads(pickle.dumps(copy.deepcopy(arrays)))
-    for classes in (arrays.argmax(axis=len(shape)), np.argmax(arrays, -1), copied.argmax(-1)):
-        np.testing.assert_array_equal(classes, logits.numpy().argmax(-1), strict=True)
-    assert tensors.argmax(dim=-1).equal(logits.argmax(-1))
-
-
-QUESTIONS = {
-    "softmax": lambda x: scipy.special.softmax(x, axis=-1),
-    "comparison": lambda x: x == np.zeros((20, 1)),
-    "another axis": lambda x: x.argmax(axis=0),
-}
-
-
-@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
-def test_other_questions_name_the_logits(ask):
-    with pytest.raises((TypeError, ValueError), match=r"expected argmax\(-1\).*keep_logits=True.*\['logits'\]"):
-        ask(made(False)[2])
+def test_predicted_classes_are_those_of_the_logits(shape):
+    """Of tensors, and of arrays as after an evaluation, also of a copy."""
+    logits = torch.randn(*shape, 7, generator=torch.Generator().manual_seed(0))
+    tensors = BoCTrainerMetrics().preprocess(logits)
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(nested_numpify(tensors))))
+    np.testing.assert_array_equal(copied.prediction, logits.numpy().argmax(-1), strict=True)
+    assert tensors.prediction.equal(logits.argmax(-1))
 
 
 @pytest.mark.parametrize(
     ("own", "keep_logits", "classes", "kept"),
-    [(None, None, 7, False), (accuracy, None, 1024, True), (accuracy, None, 1025, False), (accuracy, True, 1025, True)],
+    [(None, None, 7, False), (accuracy, None, 1024, True), (accuracy, True, 1025, True)],
 )
 def test_logits_are_kept_where_the_docstring_says(own, keep_logits, classes, kept):
     boc = BoCTrainerMetrics(compute_metrics=own, keep_logits=keep_logits)

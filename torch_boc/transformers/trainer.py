@@ -27,7 +27,6 @@ BLOCK_SAMPLES = 2**20
 # With at most this many classes, logits are kept for your own metrics: at most 4 kB in float32 for a row. A row is a
 # sample, or a token if every token has a label.
 KEPT_CLASSES = 1024
-REMEDY = "keep the logits with BoCTrainerMetrics(keep_logits=True), and take predictions['logits']"
 
 
 class BoCTrainerMetrics:
@@ -37,8 +36,8 @@ class BoCTrainerMetrics:
     the object computes the metrics from these numbers. Neither memory nor traffic grows with the number of classes,
     unless the logits are kept.
 
-    `trainer.predict(...).predictions` is a `Predictions`: `np.argmax(predictions, -1)` are always the predicted
-    classes, and `predictions["logits"]` the logits if they were kept.
+    `trainer.predict(...).predictions` is a `Predictions`: `predictions.prediction` are the predicted classes,
+    and `predictions["logits"]` the logits if they were kept.
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
     outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
@@ -49,14 +48,13 @@ class BoCTrainerMetrics:
 
     Args:
         compute_metrics: your own function, as for Trainer; its results are added to those of the probe. It receives the
-            logits if they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True`
-            it must take `compute_result`, as without the probe, and after an interrupted evaluation both need a reset:
-            `boc.reset()`.
+            logits, exactly as from Trainer. With `batch_eval_metrics=True` it must take `compute_result`, as without
+            the probe, and after an interrupted evaluation both need a reset: `boc.reset()`.
         preprocess_logits_for_metrics: your own function, as for Trainer. What it returns is gathered and given to
             `compute_metrics` instead of the logits.
         keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
             kept if there is a `compute_metrics`, there are at most 1,024 classes and there is no
-            `preprocess_logits_for_metrics`.
+            `preprocess_logits_for_metrics`. Above, a `compute_metrics` needs one of the two.
         trials: the number of coin flips of the test.
         bins: the number of equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -73,7 +71,7 @@ class BoCTrainerMetrics:
 
     >>> boc = BoCTrainerMetrics(keys=["gap", "accuracy"])
     >>> predictions = boc.preprocess(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
-    >>> predictions.argmax(-1)
+    >>> predictions.prediction
     tensor([0, 1])
     >>> results = boc(EvalPrediction(predictions, label_ids=None))
     >>> {key: round(value, 3) for key, value in results.items()}
@@ -158,6 +156,11 @@ class BoCTrainerMetrics:
             ours["own"] = first_of(outputs)
         elif keeps if self.keep_logits is None else self.keep_logits:
             ours["logits"] = logits.detach()
+        elif self.compute_metrics is not None:
+            raise ValueError(
+                f"expected keep_logits=True or preprocess_logits_for_metrics= for a compute_metrics of {classes} "
+                "classes, got neither"
+            )
         predictions = Predictions(ours)
         if not isinstance(outputs, tuple | list):
             return predictions
@@ -246,28 +249,19 @@ class BoCTrainerMetrics:
 
 
 class Predictions(dict[str, Any]):
-    """The predictions of a Trainer with the probe, of which only `argmax(-1)` may be kept.
+    """The predictions of a Trainer with the probe, which are gathered, padded and joined as tensors are.
 
-    It is a dict, because Trainer gathers, pads and joins mappings as it does tensors. `predictions["columns"]` has the
-    numbers of the probe on its last axis: prediction, odds, loss, concentration and free_gap, and with labels target
-    and distance. `predictions["classes"]` is the number of classes, for each sample. `predictions["logits"]` are the
-    logits if they were kept, and `predictions["own"]` is the result of your own `preprocess_logits_for_metrics`.
-
-    >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
-    >>> predictions.argmax(-1)
-    tensor([2, 0])
+    `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
+    free_gap, and with labels target and distance. `predictions["classes"]` is the number of classes, for each sample.
+    `predictions["logits"]` are the logits if they were kept, and `predictions["own"]` is the result of your own
+    `preprocess_logits_for_metrics`.
     """
 
-    def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None) -> Any:
-        """The predicted classes, as of `np.argmax(predictions, -1)`; 0 where Trainer padded."""
-        axis = dim if axis is None else axis
-        if axis not in (-1, self["columns"].ndim - 1):
-            raise ValueError(f"expected argmax(-1), got axis {axis}: {REMEDY}")
-        prediction = self["columns"][..., 0].clip(min=0)
+    @property
+    def prediction(self) -> Any:
+        """The predicted classes; -100 where Trainer padded."""
+        prediction = self["columns"][..., 0]
         return prediction.long() if isinstance(prediction, Tensor) else prediction.astype("int64")
-
-    def __array__(self, *args: Any, **options: Any) -> Any:
-        raise TypeError(f"expected argmax(-1) of predictions, got another use, which needs the logits: {REMEDY}")
 
 
 def first_of(value: Any) -> Any:
