@@ -38,9 +38,9 @@ def work(rank, port, folder):
 def test_two_processes_are_one(tmp_path, free_port):
     mp.spawn(work, (free_port, str(tmp_path)), nprocs=2)
     one = make_trainer(bert_tagger(), tagged(), BoCTrainerMetrics(), tmp_path)
-    expected = by_hand(one)
+    expected = {key: x for key, x in by_hand(one).items() if key in EVERY}
     for rank in range(2):
         for results in torch.load(tmp_path / f"{rank}.pt"):
-            found = {key: results[f"eval_boc_{key}"] for key in EVERY}
+            found = {key: results[f"eval_boc_{key}"] for key in expected}
             assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)  # other padding, other float32 rounding
             assert results["classes"].equal(classes(one))
