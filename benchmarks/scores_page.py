@@ -41,7 +41,7 @@ def page(table: pd.DataFrame) -> str:
     parts += ["## Coins at another temperature", _wrap(RULES), _wrap(QUESTION)]
     parts += ["\n".join(f"- {_wrap(line, 2)}" for line in conclusions(chosen))]
     for (entry, against), rows in chosen.groupby(["entry", "against"], sort=False):
-        title = f"{entry}, right against wrong predictions" if against == "wrong" else f"{entry} against {against}"
+        title = f"{entry}, correct against wrong predictions" if against == "wrong" else f"{entry} against {against}"
         parts += [f"### {title}", _rule_table(rows)]
     return "\n\n".join(parts) + "\n"
 
