@@ -13,8 +13,8 @@ EXAMPLES = re.compile(r"^( *)>>> .*(?:\n\1 *\S.*)*", re.MULTILINE)
 # What torch, Lightning and Python call, and what other parts of the package share.
 HIDDEN = re.compile(
     r"__(?!init)\w+__|extra_repr|[gs]et_extra_state|on_\w+|write_on_\w+|setup|teardown|(load_)?state_dict|state_key"
-    r"|settings|kinds|expected|by_kind|accepted_at|p_values_at|check_level|bound|extract|empty|exact|histograms"
-    r"|ranked_samples|of_coins|num_classes|progress|needs_fit|gives_logits|preprocess|total|row_numbers|glance|content"
+    r"|settings|metadata|kinds|expected|bound|extract|empty|histograms|ranked_samples|of_coins|preprocess|total"
+    r"|row_numbers|glance|content|reading"
 )
 
 
