@@ -10,7 +10,8 @@ from benchmarks.axes import finish, panels, write_on
 from benchmarks.harness import markdown_table
 from benchmarks.paper import curves
 from benchmarks.paper.beyond import FACES, Columns, columns_of, difference_at_equal_confidence, gain
-from benchmarks.paper.tables import AS_IN_THE_PAPER, FOLDER, PUBLISHED, by_method, by_score, experiment_tables
+from benchmarks.paper.flips import flip_numbers
+from benchmarks.paper.tables import AS_IN_THE_PAPER, FOLDER, PUBLISHED, TRIALS, by_method, by_score, experiment_tables
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import Results, evaluate
@@ -131,7 +132,11 @@ def make() -> tuple[str, dict[str, Any]]:
     most = dominance_bounds((1 - confidence) / confidence, 10)[1] - confidence
     facts |= {"largest": float(most.max()), "most_confident": float(confidence[most >= 0.5].max())}
     facts["forced"] = {key: 100 * forced_share(x["id"]) for key, x in facts["gaps"].items()}
-    facts["tables"] = {key: "\n\n".join(experiment_tables(PUBLISHED[key], *results)) for key, results in found.items()}
+    facts["tables"] = {}
+    for key, (results, held_out) in found.items():
+        entry = entries[PUBLISHED[key]["entry"]]
+        flips = flip_numbers(entry.id, next(iter(entry.ood.values())), TRIALS)
+        facts["tables"][key] = "\n\n".join(experiment_tables(PUBLISHED[key], results, flips, held_out))
     facts["cards"] = {key: entries[paper["entry"]].card for key, paper in PUBLISHED.items()}
     heads = ["", "ρ, OOD − ID at equal p̂", "AUROC, p̂"]
     heads += [f"{' + '.join(base)} gains by {'dice' if more is DICE else more[0]}" for base, more in MODELS]

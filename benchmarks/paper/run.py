@@ -23,9 +23,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import write_page
+from benchmarks.paper.flips import flip_numbers
 from benchmarks.paper.models import Classifier, digest_model, fetch_model, find_model, list_model, load_model
 from benchmarks.paper.sources import SOURCES, fetch_files, find_files, read_samples
-from benchmarks.paper.tables import AS_IN_THE_PAPER, PUBLISHED, experiment_tables
+from benchmarks.paper.tables import AS_IN_THE_PAPER, PUBLISHED, TRIALS, experiment_tables
 from benchmarks.pieces import in_pieces
 from torch_boc.evaluation import LogitSet, evaluate, odin_scores
 
@@ -203,7 +204,8 @@ def main(args: Sequence[str]) -> None:
     splits, ood = {CALIBRATION_NAME: found["calibration"]}, {protocol["ood"]: found["ood"]}
     how: dict[str, Any] = {**AS_IN_THE_PAPER, "replicates": options.replicates}
     report = evaluate(found["id"], ood, calibration=splits, train=found["train"], **how)
+    flips = flip_numbers(found["id"], found["ood"], TRIALS)
     saved = report.save(options.out)
-    text = "\n\n".join(experiment_tables(PUBLISHED[options.name], report.results))
+    text = "\n\n".join(experiment_tables(PUBLISHED[options.name], report.results, flips))
     write_page(options.out / "paper.md", f"# {protocol['title']}: the paper’s tables next to ours\n\n{text}\n")
     print(text, "", *report.verdict, *saved, options.out / "paper.md", sep="\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import markdown_table
+from benchmarks.paper.flips import Flips
 from torch_boc.report.coherence import forced_share
 from torch_boc.report.format import number, percent, symbol, value_text
 from torch_boc.report.results import Results
@@ -20,7 +21,6 @@ TRIALS = (20, 50, 100, 200)
 # What the paper compares, beyond the defaults of `evaluate`.
 AS_IN_THE_PAPER: Mapping[str, Any] = {
     "methods": ["temperature", "isotonic", "matrix scaling", "vector scaling"],
-    "trial_counts": TRIALS,
 }
 Rows = Mapping[str, Mapping[str, Any]]
 
@@ -36,12 +36,15 @@ def by_score(results: Results) -> Rows:
     return {row["score"]: row for row in results.ood.to_dict("records")[::-1] if row["ood"] == results.ood["ood"][0]}
 
 
-def experiment_tables(paper: Mapping[str, Any], results: Results, held_out: Results | None = None) -> list[str]:
+def experiment_tables(
+    paper: Mapping[str, Any], results: Results, flips: Flips, held_out: Results | None = None
+) -> list[str]:
     """Calibration, detection, gap and number of flips: the paper's and ours.
 
     Args:
         paper: its part of published.json.
         results: with calibrators that were fitted on training samples, as the paper does it.
+        flips: the effect of the number of coin flips.
         held_out: results with calibrators that were fitted on other samples, if there are any.
     """
     columns = {"ours": by_method(results, training=True)}
@@ -69,11 +72,10 @@ def experiment_tables(paper: Mapping[str, Any], results: Results, held_out: Resu
         name = "test set" if row["kind"] == "id" else row["set"]
         gaps.append([name, paper["gap"][row["kind"]], *means, percent(forced_share(row)), number(row["r2"], 3)])
     heads = ["Δ", "the paper says", "mean p̂, ours", "mean Δ", "forced by p̂", "forced share", "R² of Δ on it"]
-    flips = []
+    lines = []
     for name, said in paper["trials"].items():
         column, variant = name.split(", ")
-        table = results.trials[results.trials["variant"] == variant].drop_duplicates("trials").set_index("trials")
         title = f"{'ECE of q̄' if column == 'ece' else 'AUROC of s_BoC'}, {variant}"
-        flips.append([title, said, *(number(table[column][k]) for k in TRIALS)])
+        lines.append([title, said, *(number(flips[variant, k][column != "ece"]) for k in TRIALS)])
     titles = ["flips", "the paper says", *(f"ours, k = {k}" for k in TRIALS)]
-    return [*tables, markdown_table(heads, gaps), markdown_table(titles, flips)]
+    return [*tables, markdown_table(heads, gaps), markdown_table(titles, lines)]

@@ -2,17 +2,14 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
-from tests import reference
-from tests.data.cases import labelled, logit_sets, unfamiliar
+from tests.data.cases import logit_sets
 from tests.evaluation.cases import rows_of
-from torch_boc.evaluation import LogitSet
-from torch_boc.evaluation.gaps import explained_share, gap_tables, trial_rows
+from torch_boc.evaluation.gaps import explained_share, gap_tables
 from torch_boc.evaluation.inputs import probe_set
-from torch_boc.functional import auroc, bag_of_coins, boc_summary, p_value, scores
+from torch_boc.functional import boc_summary
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +49,3 @@ def test_coherence_averages_to_the_means(sets):
             assert row.bin_low < row.confidence <= row.bin_high
             assert row.forced_gap <= row.gap
     assert all(math.isnan(row.gap) for row in rows if not row.samples)
-
-
-def test_deterministic_trials(sets):
-    rows = rows_of("trials", trial_rows(sets, (20, 100), bins=15, seed=0, progress=quiet))[:2]
-    coins = [bag_of_coins(x.data.logits.double()) for x in sets]
-    error = reference.calibration_error(coins[0].dominance.numpy(), sets[0].correct.numpy())
-    for row, trials in zip(rows, (20, 100), strict=True):
-        assert (row.variant, row.trials, row.ood) == ("deterministic", trials, "ood")
-        assert row.ece == pytest.approx(error)
-        expected = auroc(*(-scores["log_p_value"](x.data.logits, trials=trials) for x in sets))
-        assert row.auroc == pytest.approx(expected.item(), abs=1e-4)
-
-
-def test_monte_carlo_trials_are_those_of_sampled_wins():
-    """The paper's p-value of sampled wins, by its definition, has the AUROC that is reported, but for chance."""
-    sets = [probe_set(LogitSet(*labelled(20_000), name="id")), probe_set(LogitSet(unfamiliar(20_000), name="ood"))]
-    row = rows_of("trials", trial_rows(sets, (50,), bins=15, seed=0, progress=quiet))[1]
-    numbers = np.random.default_rng(0)
-    drawn = [torch.from_numpy(numbers.binomial(50, x.coins.dominance.numpy())).double() for x in sets]
-    values = [1 - p_value(x.coins, 50, wins=wins) for x, wins in zip(sets, drawn, strict=True)]
-    assert row.auroc == pytest.approx(auroc(*values).item(), abs=0.012)
-    error = reference.calibration_error(drawn[0].numpy() / 50, sets[0].correct.numpy())
-    assert row.ece == pytest.approx(error, abs=0.005)

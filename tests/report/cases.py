@@ -55,12 +55,6 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
             ("test", "id", 10_000, 0.9705, 0.9966, 0.0261, 0.0249, 0.0012, 0.71, 0.996, 0.0, 0.55),
             *((x, "ood", 26_032, 0.8405, 0.9802, 0.1397, 0.1333, 0.0064, 0.72, 0.994, 0.02, 0.31) for x in ood),
         ],
-        "trials": [
-            (variant, k, 0.079 + scale / k**0.5 if targets else NAN, x, 0.1094 + 8 * scale / k**0.5 if x else NAN)
-            for variant, scale in (("deterministic", 0.0), ("Monte Carlo", 0.02))
-            for k in (20, 50, 100, 200)
-            for x in ood or ("",)
-        ],
         "coherence": coherence(sets),
         "reliability": reliability(splits),
         "roc": roc(ood),

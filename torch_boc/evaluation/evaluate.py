@@ -29,7 +29,7 @@ from ..report.results import Results, frame
 from .calibration import calibration_tables
 from .decisions import acceptance_rows, choose_held_out, class_tables, find_violations, review_rows, screening_tables
 from .detection import collect_scores, detection_tables
-from .gaps import gap_tables, trial_rows
+from .gaps import gap_tables
 from .inputs import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
 from .significance import LEVEL, conclude
 
@@ -49,7 +49,6 @@ def evaluate(
     bins: int = 15,
     replicates: int = 1000,
     seed: int = 42,
-    trial_counts: Sequence[int] = (),
     progress: Callable[[str], object] | None = None,
     title: str = "",
     from_probabilities: bool = False,
@@ -74,9 +73,8 @@ def evaluate(
             scaling; by default all but matrix scaling, which is the slowest and rarely the best.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the intervals of 95 %.
-        seed: the seed of the bootstrap, of the Monte Carlo trials, of the order of samples for the conformal test, and
+        seed: the seed of the bootstrap, of the order of samples for the conformal test, and
             of the rows that `max_rows` chooses. Nothing else is random.
-        trial_counts: numbers of coin flips to compare, as in the paper; none by default.
         progress: called with a few words when a step begins.
         title: what is evaluated, for the head of the report.
         from_probabilities: whether the sets hold probabilities instead of logits, which are refused otherwise. Their
@@ -96,7 +94,7 @@ def evaluate(
     require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
     bins, replicates, max_rows = check_integers(1, bins=bins, replicates=replicates, max_rows=max_rows)
-    trials, *trial_counts = map(check_trials, (trials, *trial_counts))
+    trials = check_trials(trials)
     (seed,) = check_integers(0, seed=seed)
     known = [method.name for method in CALIBRATORS if method.needs_fit]
     methods = [name for name in known if name != MatrixScaling.name] if methods is None else methods
@@ -137,7 +135,6 @@ def evaluate(
             **calibrated,
             **detection_tables(found, **how),
             **gap_tables(sets, bins),
-            "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
             **screened,
             "review": review_rows(sets),
             **class_tables(sets[0], None if scaled is None else scaled.confidence),

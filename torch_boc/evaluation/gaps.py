@@ -1,21 +1,18 @@
-"""The coherence gap of each set, with its forced and its free part, and the effect of the number of trials."""
+"""The coherence gap of each set, with its forced and its free part."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..core.tally import equal_bin
-from ..functional.binomial_test import log_p_value, sample_wins
 from ..functional.bounds import forced_gap, free_gap
-from ..functional.separation import auroc
-from ..functional.summary import calibration_error, sum_by_bin
-from .inputs import ProbedSet, sorted_by_numpy
+from ..functional.summary import sum_by_bin
+from .inputs import ProbedSet
 
 ALPHA = 0.05
-VARIANTS = ("deterministic", "Monte Carlo")
 HISTOGRAM_BINS = 50
 
 
@@ -57,32 +54,3 @@ def explained_share(values: Tensor, part: Tensor) -> float:
     spread = total.var(correction=0)
     rounding = (1e-14 * total.abs().amax()).square()
     return float(1 - rest.var(correction=0) / spread) if spread > rounding else math.nan
-
-
-def trial_rows(
-    sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
-) -> list[Any]:
-    """The calibration error of the dominance and the AUROC of the paper's score, for each number of trials.
-
-    In the deterministic variant the confidence is the dominance itself, and the score uses the expected wins. In the
-    Monte Carlo variant both are computed from sampled wins.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    rows: list[Any] = []
-    for variant in VARIANTS:
-        for trials in trial_counts:
-            progress(f"{variant}, {trials} trials")
-            error, rising = math.nan, torch.empty(0)
-            for place, data in enumerate(sets):
-                wins = sample_wins(data.coins, trials, generator=generator) if variant == VARIANTS[1] else None
-                # It ranks as the paper's score does, and has no ties by rounding.
-                score = -log_p_value(data.coins, trials, wins=wins)
-                if place:
-                    rows.append((variant, trials, error, data.name, float(auroc(rising, score))))
-                    continue
-                rising = sorted_by_numpy(score)  # `auroc` is four times as fast if the first scores are in order
-                share = data.coins.dominance if wins is None else wins / trials
-                if data.correct is not None:
-                    error = float(calibration_error(share, data.correct, bins))
-            rows += [(variant, trials, error, "", math.nan)] if len(sets) == 1 else []
-    return rows

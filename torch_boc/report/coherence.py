@@ -47,7 +47,7 @@ def coherence_section(results: Results) -> Section:
     """The gap of each set with its forced part; the paper’s calibrator, test and score are in the fold."""
     aside = [*dominance_sentence(results), *paper_sentences(results)]
     charts = {**coherence_chart(results), **gap_chart(results)}
-    more = {MORE: [gap_table(results), *trial_tables(results)]}
+    more = {MORE: [gap_table(results)]}
     return Section("Coherence gap", gap_sentences(results), charts, more=more, note=NOTE, aside=aside)
 
 
@@ -142,19 +142,6 @@ def gap_table(results: Results) -> Table:
     for title, column in (titles | {"p-value": "p_value"}).items():
         columns[title] = cells(table, column)
     return make_table("The coherence gap Δ = q̄ − p̂ and its parts: means over each set", columns)
-
-
-def trial_tables(results: Results) -> list[Table]:
-    """The ECE of BoC and the AUROC of the paper’s score for each number of flips, if any were asked for."""
-    columns: dict[str, Any] = {}
-    for (variant, ood), rows in results.trials.groupby(["variant", "ood"], sort=False):
-        columns["k"] = list(map(str, rows["trials"]))
-        columns |= {f"ECE, {variant}": cells(rows, "ece")} if rows["ece"].notna().any() else {}
-        columns |= {f"AUROC on {ood}, {variant}": cells(rows, "auroc")} if ood else {}
-    if len(columns) < 2:
-        return []
-    caption = "Number of flips k: ECE of BoC and AUROC of the paper’s score (upside down), with the expected wins"
-    return [make_table(f"{caption} (deterministic) and with drawn ones (Monte Carlo)", columns)]
 
 
 def coherence_chart(results: Results) -> dict[str, tuple[Chart, str]]:

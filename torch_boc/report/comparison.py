@@ -12,20 +12,16 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from .._optional import require
-from ..calibration import CALIBRATORS, TemperatureScaling
 from ..data.atomic import check_folder, write
 from ..data.text import printable
 from ..plots import BLUE, ORANGE
 from .calibration import CALLED, calibration_advice, split_marks
 from .chart import BELOW, Chart
-from .coherence import forced_share
 from .elements import NOTHING, Cell, Table, cells
 from .format import (
     CONDITION,
-    PERCENT,
     UPSIDE_DOWN,
     join_words,
-    number,
     percent,
     range_text,
     score_label,
@@ -34,7 +30,7 @@ from .format import (
 )
 from .render import PAGES, cell_output
 from .report import FILES, Report, strict
-from .results import Results, frame, where
+from .results import frame, where
 from .review import flagged, guarantee, unlike, violated
 
 TITLE = "Which predictions to trust: calibration, selective prediction, OOD detection and drift"
@@ -80,8 +76,8 @@ class Comparison:
     >>> from torch_boc.evaluation import evaluate
     >>> entry = zoo.load("resnet20-cifar10")
     >>> comparison = Comparison({"ResNet-20": evaluate(entry.id, entry.ood, replicates=20)})
-    >>> [[cell.text for cell in row] for row in comparison.table().rows[:3]]
-    [['classes', '10'], ['OOD set', 'svhn'], ['accuracy', '0.9173']]
+    >>> [cell.text for cell in comparison.glance().rows[0]]
+    ['ResNet-20', '91.7 %', '5.3 %', '66.7 %', '32.0 %', '14 samples']
     """
 
     def __init__(self, reports: Mapping[str, Report], differences: Any = None) -> None:
@@ -101,43 +97,32 @@ class Comparison:
             if name not in self.reports:
                 raise ValueError(f"expected differences of models among {', '.join(self.reports)}, got {name!r}")
 
-    def table(self) -> Table:
-        """A table with a column for each model. A row without any value is left out."""
-        models = [contrast(report.results) for report in self.reports.values()]
-        rows = []
-        for title in dict.fromkeys(title for model in models for title in model):
-            found = [model.get(title, NOTHING) for model in models]
-            rows += [[title, *found]] if any(cell.text != "–" for cell in found) else []
-        sharing = {*self.differences["model"], *self.differences["than"]}  # models that share their samples
-        caption = "All models on the same test set, each against its first OOD set"
-        if not sharing:
-            caption = "Each model on its own test set, against its own OOD set"
-        elif not sharing >= {*self.reports}:
-            names = join_words([name for name in self.reports if name in sharing])
-            caption = f"Each model on its test set, against its first OOD set; {names} share their test set"
-        return Table(caption, ["", *self.reports], rows)
-
     def tables(self) -> list[Table]:
-        """Further tables: paired differences, and the AUROC on every OOD set if a model has several.
+        """Paired differences, the ECE of each calibration method, and the AUROC of each score on each OOD set.
 
-        A difference is emphasised if its interval is beyond 0.
+        A difference is emphasised if its interval excludes 0.
         """
-        found, areas = [], []
+        found, errors, areas = [], [], []
         for ood, table in self.differences.groupby("ood", sort=False):
             excludes_0 = (table["difference_low"] > 0) | (table["difference_high"] < 0)
             about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
             minus = f"{about}: each model minus {table.iloc[0]['than']}"
-            caption = f"{minus}, on the same samples, with 95 % intervals; bold if beyond 0"
+            caption = f"{minus}, on the same samples, with 95 % intervals; bold if they exclude 0"
             names = "score" if ood else "number", table["model"].unique(), table.assign(best=excludes_0)
             found.append(model_table(caption, *names, "difference", table["what"].unique(), sign=True))
         for name, report in self.reports.items():
+            trusted = report.calibration[~report.calibration["split"].isin(split_marks(report.results))]
+            trusted = trusted.drop_duplicates("method").assign(model=name, best=False)
+            errors.append(trusted.assign(what=trusted["method"].replace(CALLED)))
             areas.append(report.ood.assign(model=name, what=report.ood["score"], best=False))
-        if max(table["ood"].nunique() for table in areas) > 1:
-            everything = require("pandas", purpose="evaluation needs").concat([table for table in areas if len(table)])
-            for ood, table in everything.groupby("ood", sort=False):
-                what = dict.fromkeys((*COMPARED_SCORES, *table[table["kind"] != "score"]["score"]))
-                caption = f"AUROC against {ood}, with 95 % intervals"
-                found.append(model_table(caption, "score", self.reports, table, "auroc", what))
+        concat = require("pandas", purpose="evaluation needs").concat
+        if filled := [table for table in errors if len(table)]:
+            everything, caption = concat(filled), "ECE, fitted on the first trusted split, with 95 % intervals"
+            found.append(model_table(caption, "method", self.reports, everything, "ece", everything["what"].unique()))
+        for ood, table in concat(filled).groupby("ood", sort=False) if (filled := [x for x in areas if len(x)]) else ():
+            what = dict.fromkeys((*COMPARED_SCORES, *table[table["kind"] != "score"]["score"]))
+            caption = f"AUROC against {ood}, with 95 % intervals"
+            found.append(model_table(caption, "score", self.reports, table, "auroc", what))
         return found
 
     def glance(self) -> Table:
@@ -209,7 +194,7 @@ class Comparison:
             cards=cards(self.reports),
             glance=self.glance(),
             live={path.parent.name: path.relative_to(folder).as_posix() for path in sorted(folder.glob(LIVE))},
-            tables=[self.table(), *self.tables()],
+            tables=self.tables(),
             models=[
                 (name, places[name], str(report.results.settings.get("title", "")).partition(": ")[2], report.story)
                 for name, report in self.reports.items()
@@ -225,7 +210,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         """The tables, and the finding and the warnings of each model, which notebooks show."""
         texts = {name: [report.story.finding, *report.story.warnings] for name, report in self.reports.items()}
-        return cell_output(TITLE, texts, [self.glance(), self.table(), *self.tables()], [])
+        return cell_output(TITLE, texts, [self.glance(), *self.tables()], [])
 
 
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
@@ -296,46 +281,6 @@ def bars(xlabel: str, rows: list[Bar], kinds: Mapping[str, str], most: float, pe
             chart.bar(down + 0.3 * step, (0, bar.end), bar.colour, tooltips[-1], bar.label)
         down += step
     return Markup(chart.svg(f"{xlabel}. {'; '.join(tooltips)}."))
-
-
-def contrast(results: Results) -> dict[Cell, Cell]:
-    """The column of a model in the table of all models: cells by the names of their rows."""
-    marks, splits = split_marks(results), [x for x in results.calibration["split"].unique() if x]
-    # The first split that nothing is wrong with, or the first; and the first that something is wrong with.
-    good = next((x for x in splits if x not in marks), splits[0] if splits else "")
-    bad = next((x for x in splits if x in marks and x != good), "")
-    ood = next(iter(results.ood["ood"]), "")
-    found = {
-        Cell("classes"): Cell(str(results.settings["classes"])),
-        Cell("OOD set"): Cell(ood) if ood else NOTHING,
-        Cell("accuracy"): Cell(number(float(results.settings["accuracy"]))),
-        Cell("calibrated on"): Cell(good, mark=marks.get(good, "")) if good else NOTHING,
-    }
-
-    def add(name: str, table: Any, column: str, mark: str = "", **how: Any) -> None:
-        found[Cell(name, mark=mark)] = next(iter(cells(table[:1], column, **how)), NOTHING)
-
-    for method in CALIBRATORS:
-        rows = where(results.calibration, method=method.name)
-        add(f"ECE, {CALLED.get(method.name, method.name)}", where(rows, split=good if method.needs_fit else ""), "ece")
-        if method is TemperatureScaling and bad:
-            add(f"ECE, {method.name}", where(rows, split=bad), "ece", marks[bad])
-    for score in COMPARED_SCORES:
-        rows = where(results.ood, score=score)
-        add(f"AUROC, {score_label(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
-    for kind, title in (("id", "ID"), ("ood", "OOD")):
-        add(f"flagged at 5 % FPR, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
-    if len(results.acceptance) and (violated(results) or not results.acceptance["accepted"].iloc[0]):
-        found[Cell("coverage at ≤ 1 % error")] = Cell("not valid" if violated(results) else "none")
-    else:
-        add("coverage at ≤ 1 % error", results.acceptance, "accepted", **PERCENT)
-    add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
-    for kind, title in (("id", "ID"), ("ood", "OOD")):
-        rows = where(results.gaps, kind=kind)
-        add(f"mean Δ, {title}", rows, "gap")
-        for _, row in rows[:1].iterrows():
-            found[Cell(f"forced by p̂, {title}")] = Cell(percent(forced_share(row)), f"R² {number(row['r2'], 3)}")
-    return found
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:

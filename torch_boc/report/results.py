@@ -11,7 +11,7 @@ from typing import Any
 from .._optional import require
 
 # The columns of a report that hold names; all others hold numbers.
-NAMES = ("split", "method", "ood", "score", "set", "kind", "variant", "test", "held_out", "name")
+NAMES = ("split", "method", "ood", "score", "set", "kind", "test", "held_out", "name")
 
 
 # The columns of each table of `Results`; one with ± has an interval.
@@ -22,7 +22,6 @@ TABLES = {
     "leaks": "split samples accuracy test_accuracy p_value suspicious",
     "overlaps": "set kind samples shared exact share suspicious",
     "gaps": "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value",
-    "trials": "variant trials ece ood auroc",
     "coherence": "set bin_low bin_high samples confidence gap forced_gap",
     "reliability": "split method bin_low bin_high samples confidence accuracy±",
     "roc": "ood score fpr tpr",
@@ -94,8 +93,6 @@ class Results:
             (`suspicious`). `kind` is "calibration", "ood" or "train".
         gaps: means over each set. `kind` is "id" or "ood", here and below. `r2` is the part of the variance of the gap
             that the forced gap explains.
-        trials: the ECE of BoC and the AUROC of the paper's score for each variant ("deterministic", "Monte Carlo"),
-            number of flips and OOD set.
         coherence: means over each set and bin of confidence.
         reliability: the accuracy of each calibration method in each bin of its confidence.
         roc: the points of the ROC curve of each OOD set and score, at most about 500 for each.
