@@ -62,9 +62,8 @@ def test_no_template_switches_escaping_off():
 def test_missing_parts_are_left_out(splits, ood, targets, tmp_path):
     report = Report(make_results(splits, ood, targets))
     outline = Outline(report.to_html(tmp_path / "report.html").read_text(encoding="utf-8"))
-    tables = [
-        table for section in report.story.sections for table in (*section.tables, *sum(section.more.values(), []))
-    ]
+    sections = report.story.sections
+    tables = [table for section in sections for part in (section.tables, *section.more.values()) for table in part]
     captions = [region["aria-label"] for region in outline.all("div") if "aria-label" in region]
     assert sorted(captions) == sorted(table.caption for table in tables if table.rows)
     assert len(outline.all("svg")) == len(report.figures())
