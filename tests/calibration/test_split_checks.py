@@ -40,13 +40,10 @@ def test_the_level_holds_for_small_test_sets(samples, accuracy):
     assert 1e-4 < found < 1e-3
 
 
-def test_no_samples_and_impossible_counts():
+def test_an_empty_set_is_not_suspicious():
     for counts in ((0, 0, 5, 10), (5, 10, 0, 0), (0, 0, 0, 0)):
         assert math.isnan(leak_test(*counts).p_value)
         assert leak_test(*counts).suspicious is False
-    for counts in ((11, 10, 5, 10), (5, 10, -1, 10), (0, -1, 5, 10)):
-        with pytest.raises(ValueError, match="right predictions"):
-            leak_test(*counts)
 
 
 @given(*[st.integers(0, 200)] * 2, *[st.integers(0, 200)] * 2)

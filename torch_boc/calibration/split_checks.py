@@ -61,10 +61,10 @@ def leak_test(calibration_correct: int, calibration_samples: int, test_correct: 
     harder one may have other labels or another class mix.
 
     Args:
-        calibration_correct: the number of right predictions in the calibration split.
+        calibration_correct: the number of correct predictions in the calibration split.
         calibration_samples: the size of the calibration split. If one of the sets is empty, the numbers are NaN, and
             nothing is suspicious.
-        test_correct: the number of right predictions in the test set. No sample of it is in the calibration split.
+        test_correct: the number of correct predictions in the test set. No sample of it is in the calibration split.
         test_samples: the size of the test set.
 
     >>> leak_test(4990, 5000, 9170, 10000).suspicious  # 0.998 against 0.917
@@ -72,19 +72,12 @@ def leak_test(calibration_correct: int, calibration_samples: int, test_correct: 
     >>> leak_test(4590, 5000, 9170, 10000).suspicious
     False
     """
-    a, b = _share(calibration_correct, calibration_samples), _share(test_correct, test_samples)
-    p_value = math.nan
+    ours, theirs, p_value = (calibration_correct, calibration_samples), (test_correct, test_samples), math.nan
+    a, b = (correct / samples if samples else math.nan for correct, samples in (ours, theirs))
     if calibration_samples and test_samples:
-        ours, theirs = (calibration_correct, calibration_samples), (test_correct, test_samples)
         tails = [excess_chance(*more, less[0] + 1, less[1]) for more, less in ((ours, theirs), (theirs, ours))]
         p_value = min(1.0, 2 * min(tails))
     return LeakTest(a, b, p_value, p_value < LEAK_LEVEL and abs(a - b) > RELEVANT_DIFFERENCE)
-
-
-def _share(correct: int, samples: int) -> float:
-    if not 0 <= correct <= samples:
-        raise ValueError(f"expected between 0 and {samples} right predictions of {samples} samples, got {correct}")
-    return int(correct) / int(samples) if samples else math.nan
 
 
 class Overlap(NamedTuple):

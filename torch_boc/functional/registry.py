@@ -36,7 +36,6 @@ class Score:
         number: a number that ranks the samples like the score and does not saturate; for msp it is minus the odds.
         value: the score as a rising function of that number.
         symbol: the name in tables and figures; by default `name` with spaces.
-        axis: the label of its values on an axis; by default the symbol.
         extras: the numbers that the score needs of those that `sample_stats` computes only on request.
         upside_down: True for the paper's score. It is kept as published, and higher means less in-distribution.
     """
@@ -46,7 +45,6 @@ class Score:
     number: Callable[[SampleStats], Tensor]
     value: Callable[[Tensor], Tensor]
     symbol: str
-    axis: str
     extras: tuple[str, ...] = ()
     upside_down: bool = False
 
@@ -109,7 +107,6 @@ def register(
     summary: str,
     *,
     symbol: str | None = None,
-    axis: str | None = None,
     value: Callable[[Tensor], Tensor] = lambda number: number,
     extras: Iterable[str] = (),
     upside_down: bool = False,
@@ -118,9 +115,8 @@ def register(
 
     def add(number: Callable[[SampleStats], Tensor]) -> Callable[[SampleStats], Tensor]:
         name = number.__name__.removeprefix("_")
-        called = symbol or name.replace("_", " ")
         needs = check_extras(extras)
-        registered[name] = Score(name, summary, number, value, called, axis or called, needs, upside_down)
+        registered[name] = Score(name, summary, number, value, symbol or name.replace("_", " "), needs, upside_down)
         return number
 
     return add
@@ -195,7 +191,7 @@ def gap(stats: SampleStats) -> Tensor:
     return -gap_of(stats.coins.odds, stats.coins.loss)  # torch 2.7 cannot compile the property `gap`
 
 
-@register("log of the p-value of the expected wins", symbol="p*", axis="log p*")
+@register("log of the p-value of the expected wins", symbol="p*")
 def log_p_value(stats: SampleStats) -> Tensor:
     return test.log_p_value(stats.coins, stats.trials)
 

@@ -198,7 +198,9 @@ class DriftMonitor(CheckedState):
         number = self.seen + binned.valid.reshape(-1).cumsum(0)
         index = number - 1
         uniform = seeded_uniforms(self.seed, index)
-        ranked, gains, step = list[Tensor](), list[Tensor](), CHUNK if index.device.type == "cpu" else GPU_CHUNK
+        ranked: list[Tensor] = []
+        gains: list[Tensor] = []
+        step = CHUNK if index.device.type == "cpu" else GPU_CHUNK
         # Each sample is ranked among all before it, which it then joins.
         for first in range(0, len(uniform) or 1, step):
             part = slice(first, first + step)
