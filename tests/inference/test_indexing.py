@@ -126,7 +126,7 @@ UNKNOWN = {
 def test_unknown_orders_need_ids_and_have_no_index(name, options, tmp_path):
     """Samples of several workers were counted as they came, so that most rows had the index of another sample."""
     why = name.split(" in batches")[0].split(" from")[0].split(" of single")[0]
-    message = rf"keeps the order of its dataset, got a DataLoader with {why}, .*leave shuffle=True.* id='name'"
+    message = rf"keeps the order of its dataset, got a DataLoader with {why}: .*leave shuffle=True.* id='name'"
     for call in (predictor().predict, lambda x: predictor().to_parquet(x, tmp_path / "a.parquet")):
         with pytest.raises(ValueError, match=message):
             call(loader(**options))

@@ -64,7 +64,7 @@ def text(
 
 
 def _pieces(path: Path, report: Callable[[str], None]) -> Iterator[str]:
-    """A UTF-8 file in pieces, so that it may be larger than memory.
+    """A UTF-8 file in pieces; it may be larger than memory.
 
     A piece ends after a line, or after a space in a line that is longer than a piece. The last one ends with the file.
     """

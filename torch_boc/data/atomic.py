@@ -18,7 +18,7 @@ URI = re.compile("[a-zA-Z][a-zA-Z0-9+.-]+:/")  # a single letter is a drive; `Pa
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """The path, if a file can be written there. To be called before long work, so that the error comes early.
+    """The path, if a file can be written there. Call it before long work: the error comes early.
 
     >>> check_file(".")
     Traceback (most recent call last):
@@ -89,7 +89,7 @@ class UnfinishedFile:
                     other.unlink()
 
     def commit(self, path: Path) -> None:
-        """Flush the content to the disk, and rename the file to `path`, so that a power failure loses neither."""
+        """Flush the content to the disk, and rename the file to `path`; a power failure loses neither."""
         self.file.flush()
         os.fsync(self.file.fileno())
         if fcntl is None:  # Windows renames no open file

@@ -1,8 +1,7 @@
 """Logits from files: NumPy, safetensors, PyTorch, Parquet and CSV; never from pickles.
 
 A file holds `logits` (N, C), perhaps `target` (N,), further columns of numbers (N,), which are scores, and columns of
-text, such as file names. Arrays are mapped into memory, and Parquet is read by row groups, so that a file may be larger
-than memory.
+text, such as file names. Arrays are memory-mapped, and Parquet is read by row groups: files can exceed RAM.
 """
 
 import os
@@ -418,10 +417,6 @@ def _read_numpy(path: Path) -> Arrays:
     return Arrays(arrays | texts)
 
 
-def _read_safetensors(path: Path) -> Arrays:
-    return Arrays(require("safetensors", "torch", purpose="reading it needs").torch.load_file(path))
-
-
 def _read_torch(path: Path) -> Arrays:
     """A tensor, a pair or a mapping of tensors saved with `torch.save`."""
     if not zipfile.is_zipfile(path):
@@ -438,7 +433,9 @@ def _read_torch(path: Path) -> Arrays:
 
 READERS: Mapping[str, Callable[[Path], ParquetTable | Arrays]] = {
     **dict.fromkeys((".npz", ".npy"), _read_numpy),
-    ".safetensors": _read_safetensors,
+    ".safetensors": lambda path: Arrays(
+        require("safetensors", "torch", purpose="reading it needs").torch.load_file(path)
+    ),
     **dict.fromkeys((".pt", ".pth"), _read_torch),
     ".parquet": lambda path: ParquetTable({str(path): partial(path.open, "rb")}),
     **dict.fromkeys((".csv", ".tsv", ".csv.gz"), read_text),

@@ -44,7 +44,7 @@ class LogitSet:
         columns: scores computed elsewhere, each (N,), higher = more in-distribution.
         name: the name of the set in tables and messages.
         from_probabilities: whether the logits are logarithms of probabilities. After a softmax the energy is always 0,
-            so that an evaluation leaves it out.
+            and an evaluation leaves it out.
         total: the number of rows that these were drawn from; None if these are all.
         row_numbers: (N,) the numbers of these rows in their file; None if they are all rows.
         notes: columns that no number depends on, such as file names: N strings each, or a tensor.
@@ -179,8 +179,8 @@ def refuse_probabilities(logits: Tensor) -> None:
 def log_probabilities(probabilities: Tensor, first: int = 0) -> Tensor:
     """Logits of probabilities of shape (N, C): their logarithms, at least in float32.
 
-    A probability of 0 is replaced by 1e-30. Its logarithm is about -69.1, so that a target of probability 0 has a large
-    but finite loss. A logit of -inf would mean that the class is impossible, and a rounded 0 does not mean that.
+    A probability of 0 is replaced by 1e-30. Its logarithm is about -69.1: a target of probability 0 has a large but
+    finite loss. A logit of -inf would mean that the class is impossible, and a rounded 0 does not mean that.
 
     >>> log_probabilities(torch.tensor([[0.5, 0.5, 0.0]]))
     tensor([[ -0.6931,  -0.6931, -69.0776]])

@@ -138,7 +138,7 @@ def to_device(batch: Batch, device: torch.device, *, ahead: bool = False, truste
             return x
         if not has_streams(device) or x.device.type != "cpu" or x.layout != torch.strided:  # no pinned memory
             return x if ahead else x.to(device)
-        # A loader may write its next batch into the memory that it pinned itself, so that this copy is waited for.
+        # A loader may write its next batch into the memory that it pinned itself: wait for this copy.
         if x.is_pinned() and not trusted:
             return x.to(device)
         return (x if x.is_pinned() else x.pin_memory()).to(device, non_blocking=True)

@@ -174,8 +174,8 @@ def with_indices(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     why = unknown_order(loader)
     if why and reader.id is None:
         raise ValueError(
-            f"expected a loader that keeps the order of its dataset, got a DataLoader with {why}, so that it is not "
-            "known which sample a row is; leave shuffle=True and other samplers out, or give the predictor id='name'"
+            f"expected a loader that keeps the order of its dataset, got a DataLoader with {why}: it is not known "
+            "which sample a row is; leave shuffle=True and other samplers out, or give the predictor id='name'"
         )
     batches: Any = getattr(loader, "batch_sampler", None)
     sampler: Any = getattr(loader if batches is None else batches, "sampler", None)
@@ -209,7 +209,7 @@ def indexed_batches(
         if batch.size != len(rows):
             raise ValueError(
                 f"expected {len(rows)} samples in a batch of the loader, got {batch.size}; let its collate_fn keep "
-                "every sample, so that it is known which sample a row is, or give iter(loader), whose rows are counted"
+                "every sample, because rows are numbered by the sampler, or give iter(loader), whose rows are counted"
             )
         if ordered:
             batch = batch._replace(columns={"index": torch.tensor(rows, dtype=torch.int64), **batch.columns})
@@ -259,8 +259,7 @@ class SharedData:
     def block_size(self, world: int) -> int:
         """How many samples a block has, for a new run with so many processes: a multiple of the batch size.
 
-        Batches are then those of a single process, so that the values are the same to the last bit where the model's
-        are.
+        Batches are then those of a single process, and the values the same to the last bit where the model's are.
         """
         rows = min(BLOCK_ROWS, math.ceil(self.samples / (BLOCKS_PER_RANK * world)))
         return max(1, math.ceil(rows / self.batch_size)) * self.batch_size
@@ -268,7 +267,7 @@ class SharedData:
     def share(self, block: int, rank: Rank) -> list[range]:
         """The blocks of one process: every `world`-th. Without samples there is one empty block.
 
-        If all processes are interrupted together, the blocks that are done are about the first, so that any number of
+        If all processes are interrupted together, the blocks that are done are about the first, and any number of
         processes shares the rest evenly. If one process died, every `world`-th block is missing. A number of processes
         that has no common divisor with the earlier number shares these evenly; with another, some processes get none.
         """

@@ -168,8 +168,6 @@ class BoCPredictor:
         self._largest = 0  # of the batches so far
         self.num_classes: int | None = None
         self._reader, self.num_workers = BatchReader(model, id), num_workers
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
-            raise ValueError(f"expected prefetch as a positive integer, got {prefetch!r}")
         self._ahead, self.prefetch = int(has_streams(self.device)), prefetch
         self._first, self._split_on_oom = ProbabilityCheck(remedy=REMEDY), SplitOnOOM()
 
@@ -336,7 +334,7 @@ class BoCPredictor:
             )
         self.num_classes = logits.shape[-1]
         self._first.check(logits)
-        # Outside of inference mode, so that users get ordinary tensors.
+        # Outside of inference mode: users get ordinary tensors.
         return self._probe(logits, batch.columns.get("target")) | self._more(logits)  # type: ignore[arg-type]
 
     def _more(self, logits: Tensor) -> dict[str, Tensor]:

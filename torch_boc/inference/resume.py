@@ -1,7 +1,7 @@
 """A table that a later run completes: the manifest of its run, part files, the lock of a single file.
 
 `{path}.run` holds the manifest of a run, which says what must be the same in all sessions, and temporary files. Parts
-are named by their samples, `part-FIRST-END.parquet`; they are written there and renamed, so that they appear whole.
+are named by their samples, `part-FIRST-END.parquet`; they are written there and renamed, and appear whole.
 Several processes write the parts of one folder, and no process waits for another: each part belongs to one of them. If
 a job was started twice, both write the same rows, and the second rename replaces a part by its equal. The parts of a
 single file are in `{path}.run` as well, and are joined at the end.
@@ -214,12 +214,12 @@ def remove_parts(path: Path) -> None:
 def check_complete(folder: str | os.PathLike[str], *, checksums: bool = True) -> int:
     """The number of samples in a folder that `BoCPredictor(..., shard=...)` wrote, or an error that names the gaps.
 
-    The parts themselves say how many samples the dataset has, so that a copy of the folder can be checked as well. All
-    parts must be of one run, with the same columns and no row missing or doubled. Indices are counted, and not ids.
+    The parts themselves say how many samples the dataset has: a copy of the folder can be checked as well. All parts
+    must be of one run, with the same columns and no row missing or doubled. Indices are counted, and not ids.
 
     Args:
         folder: the folder.
-        checksums: whether to read all rows and compare the checksums of their pages, so that damage is noticed.
+        checksums: whether to read all rows and compare the checksums of their pages.
     """
     folder, gaps, reached = check_folder(folder, ()), list[str](), 0
     parts = part_ranges(folder)
