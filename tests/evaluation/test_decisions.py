@@ -11,7 +11,7 @@ from tests.data.cases import labelled, unfamiliar
 from tests.evaluation.cases import rows_of
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.decisions import (
-    STREAM_KNOWN,
+    STREAM_ID,
     TESTED_LEVELS,
     TESTED_SCORES,
     acceptance_rows,
@@ -74,10 +74,10 @@ def test_tested_scores_do_not_depend_on_the_number_of_coin_flips():
 def test_without_a_split_two_halves_of_the_test_set_have_nothing_in_common():
     test, noise, _ = sets(401)
     made = choose_held_out(test, {}, seed=1)
-    assert (len(made.held_out), len(made.known), made.name) == (200, 201, "")
-    both = torch.cat([made.held_out, test.logits[made.known]])
+    assert (len(made.held_out), len(made.tested), made.name) == (200, 201, "")
+    both = torch.cat([made.held_out, test.logits[made.tested]])
     assert torch.equal(both.sort(0).values, test.logits.sort(0).values)
-    assert not torch.equal(made.known, choose_held_out(test, {}, seed=2).known)
+    assert not torch.equal(made.tested, choose_held_out(test, {}, seed=2).tested)
     rows, thresholds, _ = screened(test, noise)
     assert {(row.samples, row.held_out_samples) for row in rows if row.kind == "id"} == {(201, 200)}
     assert {row.held_out_samples for row in thresholds} == {200}
@@ -114,11 +114,11 @@ def test_thresholds_are_those_of_the_test_and_the_guarantee_costs_something():
 def test_the_stream_is_that_of_a_monitor():
     test, noise, trusted = sets()
     _, _, stream = screened(test, noise, trusted=trusted, seed=3)
-    assert [row.kind for row in stream] == ["id"] * STREAM_KNOWN + ["ood"] * 200
+    assert [row.kind for row in stream] == ["id"] * STREAM_ID + ["ood"] * 200
     assert [row.sample for row in stream] == list(range(1, 501))
     monitor = DriftMonitor(ConformalTest().calibrate(trusted["val"].logits), stream[0].alpha, seed=3)
-    known = test.logits[choose_held_out(test, trusted, 3).known[:STREAM_KNOWN]]
-    assert [row.evidence for row in stream[:STREAM_KNOWN]] == pytest.approx(monitor.update(known).tolist())
+    known = test.logits[choose_held_out(test, trusted, 3).tested[:STREAM_ID]]
+    assert [row.evidence for row in stream[:STREAM_ID]] == pytest.approx(monitor.update(known).tolist())
     assert stream[-1].evidence > math.log(100)
     # Each stream is counted from 1, also after one of another length.
     _, _, streams = screened(test, LogitSet(noise.logits[:70], name="few"), noise, trusted=trusted)
@@ -131,10 +131,10 @@ def test_what_may_go_out_is_what_is_accepted(halves):
     made = choose_held_out(test, {} if halves else trusted, 42)
     held_out = made.held_out, trusted["val"].target
     if halves:
-        rest = torch.ones(3000, dtype=torch.bool).index_fill(0, made.known, False)
+        rest = torch.ones(3000, dtype=torch.bool).index_fill(0, made.tested, False)
         held_out = test.logits[rest], test.target[rest]
     accept, rows = Acceptance().calibrate(*held_out), rows_of("acceptance", acceptance_rows(probe_set(test), made))
-    logits, target = test.logits[made.known], test.target[made.known]
+    logits, target = test.logits[made.tested], test.target[made.tested]
     for row in rows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -59,7 +59,7 @@ def by_name(values: Sequence[str] | None, option: str = "") -> dict[str, str]:
 
 
 def split_name(value: str) -> tuple[str, str]:
-    """The name and the path in NAME=PATH. PATH alone has the name of the file, and a report.json that of its folder.
+    """The name and the path in NAME=PATH. Without NAME it is that of the file, or of the folder of a report.json.
 
     >>> split_name("svhn=ood.npz"), split_name("runs/lr=0.1/noise.csv.gz"), split_name("vit/report.json")
     (('svhn', 'ood.npz'), ('noise', 'runs/lr=0.1/noise.csv.gz'), ('vit', 'vit/report.json'))

@@ -112,7 +112,7 @@ def show_table(rows: list[list[Any]], console: Console) -> None:
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
-    """Print names or marks with a text beside each, in two columns."""
+    """Print pairs of texts in two columns."""
     grid = Table.grid(Column(overflow="fold"), Column(overflow="fold"), padding=(0, 1))
     for pair in pairs:
         grid.add_row(*pair)

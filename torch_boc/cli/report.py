@@ -31,7 +31,7 @@ def report(
 ) -> None:
     """Report calibration, selective prediction, OOD detection and drift of your test logits.
 
-    A file holds "logits" (N, C), perhaps "target" (N), further columns of scores (N), higher = more in-distribution,
+    A file holds "logits" (N, C), optionally "target" (N), further columns of scores (N), higher = more in-distribution,
     and columns of text, such as file names. CSV and Parquet files have columns logit_0, logit_1, ..., target; with
     --classes, the columns may have the names of the classes. Rows with NaN, or with a target of -100, are left out and
     counted. Probabilities are refused without --probabilities. Pickles are always refused.

@@ -1,6 +1,4 @@
-"""A test that holds: how many samples of each set a conformal test flags, when a monitor raises its alarm, what a
-person finds who sees the least sure samples, and which classes are wrong.
-"""
+"""Decisions: flags of conformal tests, delays of a drift monitor, accepted and reviewed predictions, classes."""
 
 import math
 import warnings
@@ -28,17 +26,17 @@ from .significance import LEVEL, NORMAL_QUANTILE
 TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
 TESTED_LEVELS = (LEVEL, 0.01)
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
-# The chance with which a guaranteed threshold keeps the level.
-CONFIDENCE = 0.99
+# The probability with which a guaranteed threshold keeps the level.
+PROBABILITY = 0.99
 STREAM_ALPHA = 0.01
-# So many samples of the test set, and then of an OOD set, are in a stream, if there are as many; and how many streams
-# the detection delay is the median of.
-STREAM_KNOWN, STREAM_OTHER, STREAMS = 300, 200, 25
-# So many samples of each set are kept: those with the lowest log-odds.
+# The samples of the test set, and then of an OOD set, in a stream, if there are as many; and the number of streams, of
+# whose detection delays the median is taken.
+STREAM_ID, STREAM_OOD, STREAMS = 300, 200, 25
+# The samples with the lowest log odds of each set that are kept.
 SUSPICIOUS = 100
 # The guaranteed errors, and the probability with which they are not exceeded.
 ERRORS, DELTA = (0.01, 0.02, 0.05), 0.05
-# The shares that a person may see, in thousandths, and how many confusions are kept.
+# The shares to review, in thousandths, and the number of confusions that are kept.
 SHARES = (*range(0, 50, 5), *range(50, 1000, 10))
 CONFUSIONS = 20
 
@@ -48,16 +46,16 @@ class HeldOutSplit(NamedTuple):
 
     Attributes:
         name: the split that the test is calibrated on, or "" for a half of the test set.
-        held_out: the logits that it is calibrated on, or the evidence of columns.
+        held_out: the logits that it is calibrated on, or the statistics of columns.
         samples: how many these are.
-        known: the places of the samples of the test set that it is measured on, in random order.
+        tested: the indices of the test samples that it is measured on, in random order.
         target: the targets of the held-out samples; None if they are not known.
     """
 
     name: str
     held_out: Any
     samples: int
-    known: Tensor
+    tested: Tensor
     target: Tensor | None
 
 
@@ -68,7 +66,7 @@ def choose_held_out(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> H
 
     Args:
         test: the test set.
-        trusted: calibration splits that the network was not trained on, and that share no samples with the test set.
+        trusted: calibration splits that the model was not trained on, without samples of the test set.
         seed: of the order of the samples.
     """
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
@@ -81,7 +79,7 @@ def choose_held_out(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> H
 
 def screening_tables(
     sets: Sequence[ProbedSet],
-    arranged: HeldOutSplit,
+    split: HeldOutSplit,
     *,
     seed: int = 42,
     progress: Callable[[str], object] = lambda message: None,
@@ -89,30 +87,30 @@ def screening_tables(
     """The rows of the tables `screening`, `thresholds`, `stream`, `delays` and `samples`."""
     found: dict[str, list[Any]] = {x: [] for x in ("screening", "thresholds", "stream", "delays", "samples")}
     ranks = [torch.full_like(data.coins.odds, torch.nan) for data in sets]
-    if arranged.samples and len(arranged.known):
-        found["screening"] += _screen_rows(sets, arranged, "", [data.scores["log_p_value"].exp() for data in sets])
+    if split.samples and len(split.tested):
+        found["screening"] += _screen_rows(sets, split, "", [data.scores["log_p_value"].exp() for data in sets])
         tested = [score for score in TESTED_SCORES if all(score in data.scores for data in sets)]
         for score in tested:
             progress(f"conformal test, {score}")
-            test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
+            test = ConformalTest(score, validate_args=False).calibrate(split.held_out)
             p_values = []
             for data in sets:  # the numbers that rank the samples are known
                 number = data.scores[score]
                 place = score_bin(number, test.scoring.resolution)
                 p_values.append(test.test(BinnedScores(place, None, ~number.isnan())))
-            found["screening"] += _screen_rows(sets, arranged, score, p_values)
+            found["screening"] += _screen_rows(sets, split, score, p_values)
             found["thresholds"] += threshold_rows(test, score)
             if score == tested[0]:
-                found["stream"], found["delays"] = _stream_tables(sets, arranged, test, score, seed)
-                ranks[0][arranged.known] = p_values[0][arranged.known]
+                found["stream"], found["delays"] = _stream_tables(sets, split, test, score, seed)
+                ranks[0][split.tested] = p_values[0][split.tested]
                 ranks[1:] = p_values[1:]
     for data, p in zip(sets, ranks, strict=True):
         found["samples"] += sample_rows(data, p, "id" if data is sets[0] else "ood")
     return found
 
 
-def find_violations(arranged: HeldOutSplit, tables: Mapping[str, Sequence[Any]]) -> list[str]:
-    """What refutes the guarantees on the test set, among error, flagged and drift; every statement follows this.
+def find_violations(split: HeldOutSplit, tables: Mapping[str, Sequence[Any]]) -> list[str]:
+    """What refutes the guarantees on the test set, among "error", "flagged" and "drift"; every statement follows this.
 
     The lower end of the error among accepted predictions exceeds the guaranteed one; a conformal test flags more than
     chance explains (by Bonferroni); the drift monitor raises its alarm before the first OOD sample. Two random halves
@@ -120,21 +118,21 @@ def find_violations(arranged: HeldOutSplit, tables: Mapping[str, Sequence[Any]])
     """
     accepted, screened, stream = (frame(x, tables[x]) for x in ("acceptance", "screening", "stream"))
     chances = where(screened, kind="id")["chance"].dropna()
-    found = {
+    refuted = {
         "error": (accepted["wrong_low"] > accepted["error"]).any(),
-        "flagged": arranged.name and (chances * len(chances) < LEVEL).any(),
-        "drift": arranged.name and (where(stream, kind="id")["evidence"] >= -math.log(STREAM_ALPHA)).any(),
+        "flagged": split.name and (chances * len(chances) < LEVEL).any(),
+        "drift": split.name and (where(stream, kind="id")["evidence"] >= -math.log(STREAM_ALPHA)).any(),
     }
-    return [name for name, violated in found.items() if violated]
+    return [name for name, violated in refuted.items() if violated]
 
 
-def acceptance_rows(test: ProbedSet, arranged: HeldOutSplit) -> Iterator[tuple[Any, ...]]:
+def acceptance_rows(test: ProbedSet, split: HeldOutSplit) -> Iterator[tuple[Any, ...]]:
     """The accepted share of the test set at each error, and the error of it."""
-    if test.correct is None or not (arranged.samples and len(arranged.known)):
+    if test.correct is None or not (split.samples and len(split.tested)):
         return
-    accept, number = Acceptance(validate_args=False), test.scores["log_odds"][arranged.known]
-    accept.update(arranged.held_out, arranged.target)
-    place, right = score_bin(number, accept.scoring.resolution), test.correct[arranged.known]
+    accept, number = Acceptance(validate_args=False), test.scores["log_odds"][split.tested]
+    accept.update(split.held_out, split.target)
+    place, right = score_bin(number, accept.scoring.resolution), test.correct[split.tested]
     for error in ERRORS:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "nothing can be accepted")  # the report says so
@@ -144,77 +142,77 @@ def acceptance_rows(test: ProbedSet, arranged: HeldOutSplit) -> Iterator[tuple[A
         for mask in (accepted, ~right[accepted]):
             some = int(mask.sum())
             shares += [some / len(mask), *binomial_interval(some, len(mask))] if len(mask) else [math.nan] * 3
-        held_out = arranged.name, arranged.samples, required_samples(0, error, DELTA)
+        held_out = split.name, split.samples, required_samples(0, error, DELTA)
         yield error, 1 - DELTA, *held_out, score, len(number), *shares
 
 
 def _screen_rows(
-    sets: Sequence[ProbedSet], arranged: HeldOutSplit, score: str, p_values: Sequence[Tensor]
+    sets: Sequence[ProbedSet], split: HeldOutSplit, score: str, p_values: Sequence[Tensor]
 ) -> Iterator[tuple[Any, ...]]:
     """What a test flags at each level: the conformal test of a score, or the paper's test without one.
 
     Of the test set, only the samples that the test was not calibrated on count.
     """
     for alpha in TESTED_LEVELS:
-        rank = threshold_rank(arranged.samples, alpha)
+        rank = threshold_rank(split.samples, alpha)
         for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
-            p = p if place else p[arranged.known]
+            p = p if place else p[split.tested]
             flagged, chance = int((p <= alpha).sum()), math.nan
             shares = flagged / len(p), *binomial_interval(flagged, len(p))
             if score and rank == 0:
                 shares = (math.nan, math.nan, math.nan)
             elif score:
-                chance = excess_chance(flagged, len(p), rank, arranged.samples)
-            test = "conformal" if score else "paper", score, alpha, arranged.name, arranged.samples
+                chance = excess_chance(flagged, len(p), rank, split.samples)
+            test = "conformal" if score else "paper", score, alpha, split.name, split.samples
             yield *test, data.name, "ood" if place else "id", len(p), *shares, chance
 
 
 def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]:
-    """The threshold at each common level, and the one that keeps the level with a chance of `CONFIDENCE`."""
+    """The threshold at each common level, and the one that keeps the level with `PROBABILITY`."""
     samples = int(test.samples)
     for alpha in THRESHOLD_LEVELS:
-        for confidence in (None, CONFIDENCE):
-            known = (score, alpha, math.nan if confidence is None else confidence, samples)
-            if threshold_rank(samples, alpha, None if confidence is None else 1 - confidence) == 0:
-                yield *known, *[math.nan] * 4
+        for delta in (None, 1 - PROBABILITY):
+            about = score, alpha, math.nan if delta is None else PROBABILITY, samples
+            if threshold_rank(samples, alpha, delta) == 0:
+                yield *about, *[math.nan] * 4
                 continue
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "far fewer than alpha")  # the table of flagged shares shows it
-                found = test.threshold(alpha, delta=None if confidence is None else 1 - confidence)
-            yield *known, float(found.score), *_rates(int(found.rank), samples)
+                threshold = test.threshold(alpha, delta=delta)
+            yield *about, float(threshold.score), *_rates(int(threshold.rank), samples)
 
 
 @cache
 def _rates(rank: int, samples: int) -> tuple[float, ...]:
-    """The expected rate of false alarms and its interval, which are the same for every score."""
+    """The expected FPR and its interval, which are the same for every score."""
     low, high = LEVELS
     return rank / (samples + 1), rate_quantile(rank, samples, low), rate_quantile(rank, samples, high)
 
 
 def _stream_tables(
-    sets: Sequence[ProbedSet], arranged: HeldOutSplit, test: ConformalTest, score: str, seed: int
+    sets: Sequence[ProbedSet], split: HeldOutSplit, test: ConformalTest, score: str, seed: int
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """The evidence after each sample of a stream that turns from the test set to each OOD set, and the delays of many.
 
     A stream whose alarm comes before its first OOD sample counts as early, and one without an alarm as missed.
     """
-    known, many = arranged.known, min(len(arranged.known), STREAM_KNOWN)
+    tested, many = split.tested, min(len(split.tested), STREAM_ID)
     rows: list[tuple[Any, ...]] = []
     delays: list[tuple[Any, ...]] = []
     for data in sets[1:]:
-        found, missed = list[float](), 0
+        alarms, missed = list[float](), 0
         for number in range(seed, seed + STREAMS):
             generator = torch.Generator().manual_seed(number)
-            others = torch.randperm(len(data.data), generator=generator)[:STREAM_OTHER]
-            first = known[:many] if number == seed else known[torch.randperm(len(known), generator=generator)[:many]]
+            others = torch.randperm(len(data.data), generator=generator)[:STREAM_OOD]
+            first = tested if number == seed else tested[torch.randperm(len(tested), generator=generator)]
             monitor = DriftMonitor(test, STREAM_ALPHA, seed=number)
-            evidence = [*monitor.update(sets[0].data.rows(first)), *monitor.update(data.data.rows(others))]
+            evidence = [*monitor.update(sets[0].data.rows(first[:many])), *monitor.update(data.data.rows(others))]
             if number == seed:
                 for at, value in enumerate(evidence, 1):
                     rows.append((data.name, score, STREAM_ALPHA, at, "id" if at <= many else "ood", float(value)))
             missed += not bool(monitor.alarm)
-            found.append(int(monitor.alarm_at) - many if bool(monitor.alarm) else math.inf)
-        late = sorted(delay for delay in found if delay > 0)
+            alarms.append(int(monitor.alarm_at) - many if bool(monitor.alarm) else math.inf)
+        late = sorted(delay for delay in alarms if delay > 0)
         middle = late[(len(late) - 1) // 2] if late else math.nan
         last = late[math.ceil(0.9 * len(late)) - 1] if late else math.nan
         delays.append((data.name, score, STREAM_ALPHA, STREAMS, STREAMS - len(late), missed, middle, last))
@@ -222,7 +220,7 @@ def _stream_tables(
 
 
 def sample_rows(data: ProbedSet, p_values: Tensor, kind: str) -> Iterator[tuple[Any, ...]]:
-    """The least sure samples of a set, with their conformal p-values, and the first of their notes as a name."""
+    """The least confident samples of a set, with their conformal p-values, and the first of their notes as a name."""
     least = torch.from_numpy(data.scores["log_odds"].numpy().argsort(kind="stable")[:SUSPICIOUS].copy())
     target = torch.full_like(least, -1) if data.data.target is None else data.data.target[least]
     columns = [least, data.coins.prediction[least], target, data.coins.confidence[least], data.coins.gap[least]]
@@ -234,21 +232,21 @@ def sample_rows(data: ProbedSet, p_values: Tensor, kind: str) -> Iterator[tuple[
 
 
 def review_rows(sets: Sequence[ProbedSet]) -> list[tuple[Any, ...]]:
-    """What is caught, and what is right of the rest, if a person sees the least sure samples of the test set."""
-    known, rows = sets[0].scores["log_odds"], []
-    thresholds = sorted_by_numpy(known)[torch.tensor(SHARES) * len(known) // 1000]
+    """What a review of the least confident samples detects, and the accuracy of the rest of the test set."""
+    log_odds, rows = sets[0].scores["log_odds"], []
+    thresholds = sorted_by_numpy(log_odds)[torch.tensor(SHARES) * len(log_odds) // 1000]
     confidence = thresholds.sigmoid().tolist()
     for data in sets:
         below = torch.searchsorted(sorted_by_numpy(data.scores["log_odds"]), thresholds)
-        caught, right = below / len(data.data), torch.full_like(thresholds, torch.nan)
+        detected, accuracy = below / len(data.data), torch.full_like(thresholds, torch.nan)
         if data is sets[0]:
-            caught = right
+            detected = accuracy
             if data.correct is not None:
-                wrong = sorted_by_numpy(known[~data.correct])
-                found = torch.searchsorted(wrong, thresholds)
-                caught, right = found / len(wrong), 1 - (len(wrong) - found) / (len(known) - below)
+                wrong = sorted_by_numpy(log_odds[~data.correct])
+                errors = torch.searchsorted(wrong, thresholds)
+                detected, accuracy = errors / len(wrong), 1 - (len(wrong) - errors) / (len(log_odds) - below)
         kind = "id" if data is sets[0] else "ood"
-        for share, *values in zip(SHARES, confidence, caught.tolist(), right.tolist(), strict=True):
+        for share, *values in zip(SHARES, confidence, detected.tolist(), accuracy.tolist(), strict=True):
             rows.append((data.name, kind, share / 1000, *values))
     return rows
 

@@ -16,7 +16,7 @@ from .inputs import row_blocks
 
 BATCH_SIZE = 128
 COLUMN = (
-    "compute its scores from the model's inputs (higher = more in-distribution) and give them beside the logits of "
+    "compute its scores from the model's inputs (higher = more in-distribution) and give them alongside the logits of "
     "each set, as in {'logits': logits, 'vim': -detector(inputs)}; for ODIN there is odin_scores(model, loader)"
 )
 # The ridge of pytorch-ood. A direction whose variance is below this part of the largest has rounding errors only.
@@ -43,7 +43,7 @@ def odin_scores(
     Args:
         model: a classifier that takes one floating-point tensor and returns logits (N, C), in any form that
             `BoCClassifier` takes.
-        batches: a loader of x or (x, ...), a data set, or a tensor of all inputs.
+        batches: a loader of x or (x, ...), a dataset, or a tensor of all inputs.
         temperature: T.
         epsilon: ε.
         device: where to run; the model is moved there. By default it stays where its first parameter is.

@@ -58,7 +58,7 @@ def evaluate(
 
     Args:
         id: the test set: logits, (logits, target), a mapping, or what `LogitReader` reads: a file, or Parquet files in
-            a folder, under a pattern or at a URI. Without targets nothing is said of calibration. Tables may hold the
+            a folder, under a pattern or at a URI. Without targets calibration is not evaluated. Tables may hold the
             columns that `BoCPredictor` writes instead of logits; the report names what it leaves out then.
         ood: the out-of-distribution sets: one set, or a mapping from names to sets.
         calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
@@ -72,12 +72,12 @@ def evaluate(
         methods: the calibrators to fit on each split, among temperature, isotonic, matrix scaling and structured
             scaling; by default all but matrix scaling, which is the slowest and rarely the best.
         bins: the number of equal bins of confidence.
-        replicates: the number of bootstrap samples for the intervals of 95 %.
+        replicates: the number of bootstrap samples for the 95 % intervals.
         seed: the seed of the bootstrap, of the order of samples for the conformal test, and
             of the rows that `max_rows` chooses. Nothing else is random.
         progress: called with a few words when a step begins.
         title: what is evaluated, for the head of the report.
-        from_probabilities: whether the sets hold probabilities instead of logits, which are refused otherwise. Their
+        from_probabilities: whether the sets hold probabilities instead of logits; otherwise they are refused. Their
             logarithms are the logits, see `read_logits`. The energy is left out: it is always 0 after a softmax.
         max_rows: of a file, folder or URI with more rows, so many are drawn uniformly without replacement. The report
             says so, and its numbers and intervals are those of these rows. For sums over all rows there are `BoCMetric`
@@ -96,11 +96,11 @@ def evaluate(
     bins, replicates, max_rows = check_integers(1, bins=bins, replicates=replicates, max_rows=max_rows)
     trials = check_trials(trials)
     (seed,) = check_integers(0, seed=seed)
-    known = [method.name for method in CALIBRATORS if method.needs_fit]
-    methods = [name for name in known if name != MatrixScaling.name] if methods is None else methods
-    unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
+    names = [method.name for method in CALIBRATORS if method.needs_fit]
+    methods = [name for name in names if name != MatrixScaling.name] if methods is None else methods
+    unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in names]
     if unknown:
-        raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
+        raise ValueError(f"expected methods as a list of names among {', '.join(names)}, got {unknown[0]!r}")
     kind: dict[str, Any] = {"from_probabilities": from_probabilities, "max_rows": max_rows, "seed": seed}
     test, oods, splits, training = read_sets(id, ood, calibration, train, **kind)
     bare = [data.name for data in (test, *oods.values()) if isinstance(data, ColumnSet)]
@@ -115,7 +115,7 @@ def evaluate(
     # For small sets, waiting of threads for each other takes most of the time.
     torch.set_num_threads(threads if max(map(len, everything)) * test.num_classes**2 >= MANY_PRODUCTS else 1)
     try:
-        found = collect_scores(sets, training.get("train"), detectors)
+        scored = collect_scores(sets, training.get("train"), detectors)
         say("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
@@ -125,15 +125,15 @@ def evaluate(
         distrusted |= {row["split"] for row in leaks if row["suspicious"]}
         options: dict[str, Any] = {"distrusted": distrusted, "methods": methods, "bins": bins}
         calibrated, judged = calibration_tables(sets[0], splits, **options, **how)
-        arranged = choose_held_out(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
-        scaled = judged.get((arranged.name, VectorScaling.name))
-        screened = screening_tables(sets, arranged, seed=seed, progress=say)
-        screened["acceptance"] = list(acceptance_rows(sets[0], arranged))
+        held_out = choose_held_out(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
+        scaled = judged.get((held_out.name, VectorScaling.name))
+        screened = screening_tables(sets, held_out, seed=seed, progress=say)
+        screened["acceptance"] = list(acceptance_rows(sets[0], held_out))
         tables: dict[str, Any] = {
             "leaks": leaks,
             "overlaps": shared,
             **calibrated,
-            **detection_tables(found, **how),
+            **detection_tables(scored, **how),
             **gap_tables(sets, bins),
             **screened,
             "review": review_rows(sets),
@@ -152,7 +152,7 @@ def evaluate(
         "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
         "repeated": repeated,
-        "violations": find_violations(arranged, screened),
+        "violations": find_violations(held_out, screened),
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,
         "date": date.today().isoformat(),

@@ -40,8 +40,8 @@ class ProbedSet:
         data: the set itself.
         coins: the coins of each sample.
         scores: the number that ranks the samples by each score of the registry (`Score.number`, which does not
-            saturate), without the scores that columns or probabilities in place of logits do not tell.
-        correct: which predictions are right; None without targets.
+            saturate), without those that need logits where there are columns or probabilities.
+        correct: which predictions are correct; None without targets.
         nll: the negative log-likelihood of the target; None without targets.
     """
 
@@ -85,15 +85,15 @@ def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
 def _sample_stats(data: AnySet, trials: int) -> Iterator[SampleStats]:
     if isinstance(data, ColumnSet):
         below = data.stats.distance
-        known = None if below is None or bool(below.isnan().any()) else below  # the loss of a wrong prediction
-        yield data.stats._replace(trials=trials, distance=known)
+        distance = None if below is None or bool(below.isnan().any()) else below  # the loss of a wrong prediction
+        yield data.stats._replace(trials=trials, distance=distance)
         return
     for rows in row_blocks(data.logits, *([] if data.target is None else [data.target])):
         yield sample_stats(*rows, trials=trials, extras=True)
 
 
 def row_blocks(logits: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The rows of the logits, and those of other tensors beside them, in pieces of bounded size."""
+    """The rows of the logits and of other tensors alongside, in chunks of bounded size."""
     size = max(1, BLOCK_ELEMENTS // logits.shape[1])
     return zip(*(rows.split(size) for rows in (logits, *others)), strict=True)
 
@@ -117,7 +117,7 @@ def single_set(source: Any, name: str, **how: Any) -> AnySet:
 
 
 def warn_if_incomplete(source: str | os.PathLike[str]) -> None:
-    """Warn if a predictor has not finished the rows of this folder, as the manifest beside the folder tells."""
+    """Warn if the manifest next to this folder says that a predictor has not finished it."""
     folder = Path(source).absolute()
     if "://" not in str(source) and folder.is_dir() and Path(f"{folder}.run").is_dir():
         try:

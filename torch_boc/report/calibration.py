@@ -31,7 +31,7 @@ class CalibrationAdvice(NamedTuple):
 
     @property
     def miscalibrated(self) -> bool:
-        """Whether the interval of the ECE excludes 0, as it is printed."""
+        """Whether the interval of the ECE excludes 0 as printed."""
         return number(self.plain["ece_low"], **PERCENT) != number(0, **PERCENT)
 
     @property
@@ -81,7 +81,7 @@ def calibration_section(results: Results) -> Section:
         return Section(title, [f"“{results.test_set}” has no targets: calibration is not evaluated."])
     plain, best = advice.plain, advice.best
     means = f"Mean confidence is {percent(results.gaps.iloc[0]['confidence'])}, accuracy {percent(plain['accuracy'])}"
-    chance = f"chance alone gives {percent(plain['ece_chance'])}"
+    chance = f"{percent(plain['ece_chance'])} is expected of a calibrated model"
     sentences = [f"{means}: {ece_text(plain)}, {direction(results) if advice.miscalibrated else chance}."]
     if best is not None:
         method = method_text(best)

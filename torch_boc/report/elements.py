@@ -16,7 +16,7 @@ class Cell(NamedTuple):
         text: the value or the name.
         small: an interval or a second name, in small type.
         best: whether the cell is emphasised.
-        mark: a warning beside the text, such as "upside down".
+        mark: a warning next to the text, such as "upside down".
         bar: a share that a page shows as a bar below the text; None for no bar.
     """
 

@@ -103,8 +103,8 @@ class Report:
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as strict JSON, which is also written to `path` if there is one.
 
-        It is an object with the keys of `content`. A table is an object of its columns, so that
-        `pandas.DataFrame(tables["ood"])` makes the table again. NaN and infinite numbers are null.
+        It is an object with the keys of `content`. A table is an object of its columns, which `pandas.DataFrame`
+        restores. NaN and infinite numbers are null.
         """
         if path is not None:
             check_file(path)
@@ -210,7 +210,7 @@ def _restored(content: Any) -> Report:
         loose = [x for x, kind in read[name].dtypes.items() if kind.kind == "O" and x not in NAMES]
         read[name] = read[name].astype(dict.fromkeys(loose, float))  # null is NaN
     if not len(read["gaps"]):
-        raise ValueError("table 'gaps': expected a row for each set, got none; write the report again")
+        raise ValueError("table 'gaps': expected one row per set, got none; write the report again")
     accuracy = settings.get("accuracy")
     settings = {"title": "", **settings, "accuracy": math.nan if accuracy is None else float(accuracy)}
     return Report(Results(settings, read))

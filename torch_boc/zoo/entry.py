@@ -25,7 +25,7 @@ class Entry:
 
     Attributes:
         name: its name in `names()`.
-        card: what is known of the logits: model, data, names of the classes, how and when they were made, sources and
+        card: the metadata of the logits: model, data, names of the classes, how and when they were made, sources and
             licences, the sets with their accuracy, and a few numbers computed from the stored logits.
         id: the complete test set of the data that the model was trained for.
         ood: other data, by name.
