@@ -11,7 +11,7 @@ from benchmarks.harness import RESULTS
 from torch_boc import zoo
 from torch_boc.evaluation import evaluate
 
-SIZE = {"width": 1000, "height": 560}
+SIZE = {"width": 1060, "height": 600}
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
