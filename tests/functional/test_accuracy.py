@@ -8,7 +8,7 @@ from mpmath import mp
 
 from tests import reference
 from tests.functional.cases import confident_logits, over_paths, random_logits, relative_error
-from torch_boc.functional import bag_of_coins, boc_summary, compute_scores
+from torch_boc.functional import bag_of_coins, compute_scores
 from torch_boc.kernels import use
 
 CLASSES = (2, 3, 4, 10, 100, 1000, 50257)
@@ -106,15 +106,6 @@ def test_the_concentration_of_nearly_tied_logits(classes, scale, path):
         assert_concentration(bag_of_coins(logits.double()), probes, 1e-12, 0.0)
     for name in ("log_p_value", "gap"):
         assert compute_scores(logits, [name])[name].isfinite().all()
-
-
-def test_the_mean_concentration_of_tiny_logits_is_that_of_float64():
-    """As a new network gives them; the mean over 2,000 rows was 0.31 on one path and 0.62 on another, for 0.034."""
-    logits = random_logits(2000, 10, scale=1e-4, dtype=torch.float32)
-    keep_dtype, wide = (bag_of_coins(x).concentration.double() for x in (logits, logits.double()))
-    torch.testing.assert_close(keep_dtype, wide, rtol=0, atol=1e-6)
-    summary = boc_summary(logits)
-    torch.testing.assert_close(summary["concentration"], wide.mean(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("margin", [60.0, 68.0, 71.0, 79.5, 83.0, 86.5, 95.0, 150.0, 300.0])

@@ -92,7 +92,6 @@ class ConformalTest(CalibrationCounts):
     def update(
         self,
         preds: Tensor | SampleStats | None = None,
-        counted: Tensor | None = None,
         *,
         dim: int | None = None,
         scores: Tensor | None = None,
@@ -101,25 +100,17 @@ class ConformalTest(CalibrationCounts):
         """Add a batch of held-out samples. No value is read back.
 
         Args:
-            preds: logits of shape (N, C), or their statistics.
-            counted: booleans, which samples count; by default all, or those that the statistics count.
+            preds: logits of shape (N, C), or their statistics. Samples that are not `counted` there do not count here.
             dim: the class axis of the logits, if it is not that of the test.
             scores: instead of logits, the scores of any detector, of any shape; higher = more in-distribution.
             group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
                 axis. Rows of other groups are counted in `invalid`.
         """
-        self._count(*self._bin_held_out(preds, counted, dim=dim, scores=scores, group=group))
+        self._count(*self._bin_held_out(preds, dim=dim, scores=scores, group=group))
 
-    def _bin_held_out(
-        self, preds: Tensor | SampleStats | None, counted: Tensor | None = None, **options: Any
-    ) -> tuple[list[BinnedScores], Tensor]:
+    def _bin_held_out(self, preds: Tensor | SampleStats | None, **options: Any) -> tuple[list[BinnedScores], Tensor]:
         """The bins of a batch of `update`, and which of its samples are invalid."""
-        binned = self.bin_scores(preds, "held-out", **options)
-        if counted is None:
-            counted = preds.counted if isinstance(preds, SampleStats) else None
-        else:
-            counted = counted.reshape(binned.valid.shape)
-            binned = binned._replace(valid=binned.valid & counted)
+        binned, counted = self.bin_scores(preds, "held-out", **options), getattr(preds, "counted", None)
         return [binned], ~binned.valid if counted is None else counted & ~binned.valid
 
     def forward(self, logits: Tensor, group: Tensor | None = None) -> Tensor:
