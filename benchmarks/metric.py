@@ -12,9 +12,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibratio
 from benchmarks.harness import RESULTS, best_times, in_torch, ratio, target, write_csv
 from benchmarks.probe import probe
 from torch_boc import BoCMetric
+from torch_boc.functional.summary import DEFAULT_KEYS
 
 SHAPES = ((64, 10), (128, 10), (256, 1_000), (8_192, 1_000), (100_000, 10))
-LARGE = SHAPES[-2:]
+SMALL, LARGE = SHAPES[0], SHAPES[-2:]
 MOST_BATCHES = 50
 
 
@@ -23,7 +24,7 @@ def time_shape(rows: int, classes: int) -> dict[str, object]:
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(rows, classes, generator=generator)
     labels = torch.randint(classes, (rows,), generator=generator)
-    ours = BoCMetric(classes)
+    ours, usual = BoCMetric(classes), BoCMetric(classes, keys=DEFAULT_KEYS)
     theirs = MulticlassCalibrationError(classes), MulticlassAccuracy(classes)
 
     def torchmetrics_update() -> None:
@@ -37,6 +38,7 @@ def time_shape(rows: int, classes: int) -> dict[str, object]:
             "bare probe": lambda: probe(logits),
             "BoCMetric": lambda: ours.update(logits, labels),
             "BoCMetric in torch": partial(in_torch(ours.update), logits, labels),
+            "default keys in torch": partial(in_torch(usual.update), logits, labels),
             "torchmetrics": torchmetrics_update,
         }
     )
@@ -51,6 +53,9 @@ def main() -> None:
         limits = {"torchmetrics": 1.0, **({"bare probe": 1.3} if shape in LARGE else {})}
         for baseline, limit in limits.items():
             target(f"BoCMetric.update / {baseline}, {shape}", ratio(row, "BoCMetric", baseline), limit)
+        if shape == SMALL:
+            measured = ratio(row, "default keys in torch", "torchmetrics")
+            target(f"BoCMetric.update of the default keys by torch / torchmetrics, {shape}", measured, 1.0)
         for baseline in ("torchmetrics", "bare probe"):
             row[f"BoCMetric / {baseline}"] = round(ratio(row, "BoCMetric", baseline), 3)
         rows.append(row)
