@@ -164,7 +164,7 @@ def draw_course(results: Sequence[Mapping[str, Tensor]], ax: Any, keys: Sequence
 
 
 def draw_values(values: Sequence[Tensor], ax: Any = None) -> tuple[Any, Any]:
-    """The mean gap over the steps, with a line for each class if there are several."""
+    """The mean gap over the steps, one line per class if there are several."""
     lines = torch.stack([value.detach().cpu().reshape(-1) for value in values])
     names = [f"class {i}" for i in range(lines.shape[1])] if lines.shape[1] > 1 else ["coherence gap Δ"]
     return draw_course([dict(zip(names, step, strict=True)) for step in lines], ax, names)

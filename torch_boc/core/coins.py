@@ -27,7 +27,7 @@ class Coins(NamedTuple):
             exceeds.
         free_gap: the part of the gap that the geometry of the logits adds to what the confidence forces; NaN where the
             concentration is.
-        log_probability: of a given class: the logarithm of its probability, also where that underflows. None without a
+        log_probability: of a given class: the logarithm of its probability, even if that underflows. None without a
             given class.
         rank: of a given class: the number of classes with a larger logit, plus 1, int64; 0 where the row or the class
             is undefined. None without a given class.
@@ -58,7 +58,7 @@ class Coins(NamedTuple):
 
     @property
     def forced_gap(self) -> Tensor:
-        """The part of the gap that the confidence alone forces, gap - free_gap: the gap of evenly matched rivals."""
+        """The part of the gap that confidence forces, gap - free_gap: the gap of evenly matched rivals."""
         return gap_of(self.odds, self.loss) - self.free_gap
 
 

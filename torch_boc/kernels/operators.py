@@ -112,7 +112,7 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
     logits, *sums = ctx.saved_tensors
     kinds = dtypes_of(SUMS, logits.dtype, True)[1:]
     cast = [x if x is None else x.to(kind) for x, kind in zip(given, kinds, strict=True)]
-    if not torch.is_grad_enabled():  # otherwise a second derivative may be asked for
+    if not torch.is_grad_enabled():  # otherwise there can be a second derivative
         with suppress(triton.NotLoadedError):
             return row_sums_backward(logits, *sums, *cast), None
     _, _, *which = (x.detach().unsqueeze(-1) for x in sums)
