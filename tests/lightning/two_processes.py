@@ -44,7 +44,7 @@ def validate(folder: Path, module: Any) -> None:
     """Validate uneven shares."""
     callbacks = (
         BoCCallback(ood=OOD, keys=("samples", "gap", "accuracy"), plot_every_n_epochs=1),
-        BoCCallback(ood=OOD, keys=("gap",), prefix="binned", thresholds=2**12, logits="model.2"),
+        BoCCallback(ood=OOD, keys=("gap",), prefix="named", logits="model.2"),
         BoCCallback(ood=OOD, keys=("gap",), prefix="tested", conformal_test=ConformalTest("msp"), alpha=0.1),
     )
     run = trainer(folder, *callbacks, use_distributed_sampler=False)

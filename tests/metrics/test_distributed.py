@@ -19,7 +19,7 @@ METRICS: dict[str, tuple[Callable, list]] = {
     "gap": (CoherenceGap, LABELLED),
     "by class": (lambda: CoherenceGap(7, average="none"), LABELLED),
     "exact": (BoCSeparation, FLAGGED),
-    "binned": (lambda: BoCSeparation(thresholds=128), FLAGGED),
+    "binned": (lambda: BoCSeparation(("msp", "gap"), exact_up_to=0), FLAGGED),
     "exact, then binned": (lambda: BoCSeparation(("msp", "gap"), exact_up_to=100), FLAGGED),
 }
 SHARES = {"uneven": ((0, 1), (2,)), "one empty": ((0, 1, 2), ())}

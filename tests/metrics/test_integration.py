@@ -80,7 +80,8 @@ def test_state_dict_round_trip():
     assert_same(second.total(), first.total(), atol=0)
 
 
-@pytest.mark.parametrize("options", [{}, {"thresholds": 64}])
+@pytest.mark.parametrize("options", [{}, {"exact_up_to": 0}])
+@pytest.mark.filterwarnings("ignore:.* the scores are counted in bins")
 def test_a_running_window_of_a_separation(options):
     batches = ood_batches(30, 30, 30)
     running, last = Running(BoCSeparation(("msp",), **options), 2), BoCSeparation(("msp",), **options)

@@ -90,9 +90,10 @@ def test_course_with_keys_and_prefix():
         assert [line.get_label() for line in metric.plot(results)[1].lines] == labels
 
 
-@pytest.mark.parametrize("thresholds", [None, 128])
-def test_separation(thresholds):
-    metric = BoCSeparation(("msp", "gap"), thresholds)
+@pytest.mark.parametrize("exact_up_to", [None, 0])
+@pytest.mark.filterwarnings("ignore:.* the scores are counted in bins")
+def test_separation(exact_up_to):
+    metric = BoCSeparation(("msp", "gap"), exact_up_to=exact_up_to)
     metric.update(*ood_batches(300)[0])
     figure, (left, right) = metric.plot()
     figure.canvas.draw()
@@ -144,6 +145,7 @@ def described(figure):
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.filterwarnings("ignore:.* the scores are counted in bins")
 def test_golden_plots():
     drawn = []
     for case in ("many classes", "confident", "tiny"):
@@ -152,8 +154,8 @@ def test_golden_plots():
         drawn.append(metric.plot()[0])
     drawn += [BoCMetric().plot()[0], CoherenceGap().plot([torch.tensor(0.1), torch.tensor(0.2)])[0]]
     drawn += [CoherenceGap().plot([torch.tensor([0.1, 0.3]), torch.tensor([0.2, 0.5])])[0]]
-    for thresholds in (None, 128):
-        metric = BoCSeparation(("msp", "gap"), thresholds)
+    for exact_up_to in (None, 0):
+        metric = BoCSeparation(("msp", "gap"), exact_up_to=exact_up_to)
         metric.update(*ood_batches(30)[0])
         drawn.append(metric.plot()[0])
     assert_golden(__file__, {"plots.txt": "".join(map(described, drawn))})

@@ -7,7 +7,9 @@ from torch_boc import BoCSeparation
 from torch_boc.functional import aupr, auroc, compute_scores, fpr_at_tpr, scores
 from torch_boc.functional.registry import unsaturated_scores
 
-ALL = tuple(scores)
+ALL, SOME = tuple(scores), ("msp", "energy", "gap")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* the scores are counted in bins")
 
 
 def test_class_is_function_for_every_score():
@@ -51,24 +53,24 @@ def test_aupr_is_nan_without_samples_of_one_kind_or_with_nan(sizes):
 
 def test_binned_is_the_same_however_the_data_come():
     batches = ood_batches(120, 40, 77)
-    metric = BoCSeparation(ALL, thresholds=256)
+    metric = BoCSeparation(SOME, exact_up_to=0)
     metric.update(*joined(batches))
-    check_metric(lambda: BoCSeparation(ALL, thresholds=256), batches, metric.compute(), atol=0)
-    with pytest.raises(ValueError, match="thresholds=None"):
-        metric.ranked_samples()
+    check_metric(lambda: BoCSeparation(SOME, exact_up_to=0), batches, metric.compute(), atol=0)
 
 
-@pytest.mark.parametrize("bins", [4, 64, 1024, 16384, 2**18])
-def test_binned_says_its_error(bins):
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e-6])
+def test_binned_states_its_error(scale):
+    """Which is large for logits of a small scale, whose scores are alike."""
     logits, ood = joined(ood_batches(3000))
-    exact, binned = BoCSeparation(ALL)(logits, ood), BoCSeparation(ALL, thresholds=bins)(logits, ood)
-    for name in ALL:
+    exact, binned = (BoCSeparation(SOME, exact_up_to=most)(scale * logits, ood) for most in (None, 0))
+    for name in SOME:
         for key in ("auroc", "aupr_in", "aupr_out"):
             off = (binned[f"{name}_{key}"] - exact[f"{name}_{key}"]).abs()
             assert off <= binned[f"{name}_{key}_error"] + 1e-12
         for key in ("fpr95", "fpr95_out"):
             excess = binned[f"{name}_{key}"] - exact[f"{name}_{key}"]
             assert -1e-12 <= excess <= binned[f"{name}_{key}_error"] + 1e-12
+    assert (binned["msp_auroc_error"] > 0.3) == (scale < 1e-3)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -87,7 +89,7 @@ def test_sure_predictions_are_told_apart(name):
         torch.cat([torch.linspace(*ends, 200).double()[:, None], rivals], 1) for ends in ((60, 80), (40, 65))
     )
     assert (compute_scores(torch.cat([known, unknown]), [name])[name] == 1).all()
-    for options in ({}, {"thresholds": 2**18}):
+    for options in ({}, {"exact_up_to": 0}):
         metric = BoCSeparation([name], **options)
         metric.update(known, False)
         metric.update(unknown, True)
@@ -99,7 +101,7 @@ def test_sure_predictions_are_told_apart(name):
 def test_more_than_may_be_kept_is_binned(forward):
     """In exact mode until then; the results stay those of bins, and of all samples."""
     batches = ood_batches(40, 50, 60, 30)
-    metric, binned = BoCSeparation(ALL, exact_up_to=100), BoCSeparation(ALL, thresholds=2**18)
+    metric, binned = BoCSeparation(SOME, exact_up_to=100), BoCSeparation(SOME, exact_up_to=0)
     for number, batch in enumerate(batches):
         metric(*batch) if forward else metric.update(*batch)
         binned.update(*batch)
@@ -135,6 +137,6 @@ def test_nan_scores_and_one_kind_alone_give_nan():
         assert fpr_at_tpr(*pair).isnan()
         assert auroc(*pair).isnan()
     for ood in (True, False):
-        metric = BoCSeparation(thresholds=64)
+        metric = BoCSeparation(("msp", "gap"), exact_up_to=0)
         metric.update(torch.randn(5, 3), ood)
         assert all(value.isnan() for key, value in metric.compute().items() if not key.endswith("error"))

@@ -86,11 +86,9 @@ class BoCCallback(Callback):
             that need no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in
             `val/boc/svhn/msp_auroc`. The targets of its samples are not used; those of pixels and tokens may be
             `ignore_index`.
-        scores: names in `torch_boc.functional.scores`.
-        thresholds: with None, AUROC and FPR95 are exact up to a million samples of a loader, whose scores are kept;
-            beyond, the scores are counted in bins. A power of two gives that many bins from the first sample on, in
-            memory of fixed size, as for `BoCSeparation`. The largest possible error of the bins is logged if it exceeds
-            0.001, as in `val/boc/svhn/msp_auroc_error`.
+        scores: names in `torch_boc.functional.scores`. Their AUROC and FPR95 are exact up to a million samples of a
+            loader, and binned beyond, as for `BoCSeparation`. The largest possible error of the bins is logged if it
+            exceeds 0.001, as in `val/boc/svhn/msp_auroc_error`.
         every_n_train_steps: log every n-th training batch, too, as `train/boc/gap`. If an optimizer calls
             the step several times, as LBFGS does, the last call counts.
         plot_every_n_epochs: draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
@@ -132,7 +130,6 @@ class BoCCallback(Callback):
         prog_bar: Sequence[str] = (),
         ood: Mapping[int | str, str] | None = None,
         scores: Sequence[str] = ("msp", "energy", "gap"),
-        thresholds: int | None = None,
         every_n_train_steps: int | None = None,
         plot_every_n_epochs: int | None = None,
         page: bool = False,
@@ -165,7 +162,7 @@ class BoCCallback(Callback):
         self._source = LogitSource(
             logits, target, dim, ignore_index=ignore_index, binary=binary, num_classes=num_classes
         )
-        separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
+        separation = BoCSeparation(scores, nan_strategy="ignore", **common)
         self._policy = ErrorPolicy(on_error, "BoCCallback", "; on_error='raise' stops with the error")
         if max_error is not None:
             check_share("max_error", max_error)

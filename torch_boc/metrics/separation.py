@@ -49,9 +49,6 @@ class BoCSeparation(ProbeMetric):
 
     Args:
         scores: names in `torch_boc.functional.scores`.
-        thresholds: None to use bins only beyond `exact_up_to`. A power of two to use that many bins from the first
-            sample on. The bins cover all numbers: a bin is the leading bits of a float32 score, 1 for the sign, 8 for
-            the exponent, then the fraction. 2**18 bins separate scores that differ by 1/512 of their value.
         exact_up_to: how many samples all processes together keep the scores of, with 8 bytes for each score of each
             sample; None keeps all.
         prefix: the start of every key.
@@ -75,7 +72,6 @@ class BoCSeparation(ProbeMetric):
     def __init__(
         self,
         scores: Sequence[str] = DEFAULT_SCORES,
-        thresholds: int | None = None,
         *,
         exact_up_to: int | None = 1_000_000,
         prefix: str = "",
@@ -89,26 +85,16 @@ class BoCSeparation(ProbeMetric):
     ) -> None:
         kwargs |= {"nan_strategy": nan_strategy, "validate_args": validate_args}
         super().__init__(num_classes, dim=dim, binary=binary, **kwargs)
-        if thresholds is not None and not (2 <= thresholds <= 2**24 and thresholds.bit_count() == 1):
-            raise ValueError(f"expected thresholds as None or a power of two from 2 to 2**24, got {thresholds}")
-        self.scores, self.thresholds = check_names("scores", scores, registry.scores), thresholds
+        self.scores = check_names("scores", scores, registry.scores)
         self.key_prefix, self.trials = prefix or "", check_trials(trials)
         if exact_up_to is not None and exact_up_to < 0:
             raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")
         self.exact_up_to = exact_up_to
-        arguments = {"trials": trials, "bins": thresholds, "exact": exact_up_to, "dim": dim, "binary": binary}
-        suffix = "_".join([*self.scores, state_suffix(**arguments)])
-        # With `thresholds`, the state is one tensor of histograms. Otherwise there are two lists: rows of scores, whose
-        # last column is 1 for out-of-distribution and 0 for in-distribution, and histograms of earlier rows. They are
-        # lists, because some processes can have rows where others have histograms.
+        suffix = "_".join([*self.scores, state_suffix(trials=trials, exact=exact_up_to, dim=dim, binary=binary)])
+        # Rows of scores, whose last column is 1 for out-of-distribution and 0 for in-distribution, and histograms of
+        # earlier rows. Both are lists, because some processes can have rows where others have histograms.
         self._rows, self._bins, self._invalid = (f"boc_{name}_{suffix}" for name in ("rows", "bins", "invalid"))
         self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
-        if thresholds is not None:
-            # The default value is a single 0, expanded to all bins to save memory; `reset` copies it to a full tensor.
-            nothing = torch.zeros((), dtype=torch.int64).expand(2, len(self.scores), thresholds)
-            self.add_state(self._bins, nothing, dist_reduce_fx="sum")
-            setattr(self, self._bins, nothing.contiguous())
-            return
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
 
@@ -131,10 +117,6 @@ class BoCSeparation(ProbeMetric):
         flags = _flat_flags(ood, stats.coins.odds.shape, self.device)
         values = torch.stack([*ranking_numbers(stats._replace(trials=self.trials), self.scores).values()]).flatten(1)
         counted = None if stats.counted is None else stats.counted.reshape(-1)
-        if self.thresholds is not None:
-            histograms, invalid = self._states([self._bins, self._invalid])
-            count_scores(histograms, invalid, values, flags, counted)
-            return
         bad = values.isnan().any(0)
         if counted is not None:
             bad, values = bad & counted, values.masked_fill(~counted, torch.nan)
@@ -143,9 +125,8 @@ class BoCSeparation(ProbeMetric):
 
     def reset(self) -> None:
         """Forget all samples, but leave the lists to a `torchmetrics.wrappers.Running` that holds them."""
-        if self.thresholds is None:
-            setattr(self, self._rows, [])
-            setattr(self, self._bins, [])
+        setattr(self, self._rows, [])
+        setattr(self, self._bins, [])
         super().reset()
 
     @torch.jit.unused
@@ -175,13 +156,13 @@ class BoCSeparation(ProbeMetric):
             for key, value in values.items():
                 with_error = (value,) if isinstance(value, Tensor) else value
                 result |= dict(zip((f"{name}_{key}", f"{name}_{key}_error"), with_error, strict=False))
-        if not self.exact and self.thresholds is None:
+        if not self.exact:
             errors = {key: float(value.nan_to_num()) for key, value in result.items() if key.endswith("_error")}
             worst = max(errors, key=errors.__getitem__)
             if errors[worst] > NEGLIGIBLE_ERROR:
                 warnings.warn(
                     f"{worst} is {errors[worst]:.2g}: beyond {self.exact_up_to:,} samples the scores are counted in "
-                    "bins; exact_up_to=None keeps all scores, and finer bins come with thresholds=2**20",
+                    "bins; exact_up_to=None keeps all scores",
                     stacklevel=2,
                 )
         return {f"{self.key_prefix}{key}": value for key, value in result.items()}
@@ -192,10 +173,9 @@ class BoCSeparation(ProbeMetric):
         These are the numbers of `torch_boc.functional.registry.unsaturated_scores`, by score.
         """
         if not self.exact:
-            kept = "none" if self.thresholds is not None else f"at most {self.exact_up_to:,}"
             raise ValueError(
-                f"expected a metric that keeps its samples, got one that keeps {kept} and counts the others in bins; "
-                "use thresholds=None and exact_up_to=None"
+                f"expected a metric that keeps its samples, got one that keeps at most {self.exact_up_to:,} and counts "
+                "the others in bins; use exact_up_to=None"
             )
         self._report(getattr(self, self._invalid))
         rows = self._stored_rows()
@@ -208,13 +188,10 @@ class BoCSeparation(ProbeMetric):
     @property
     def exact(self) -> bool:
         """Whether the scores of all samples so far are kept."""
-        return self.thresholds is None and not len(getattr(self, self._bins))
+        return not len(getattr(self, self._bins))
 
     def histograms(self) -> Tensor:
         """A copy of the counts of all samples so far, of shape (2, scores, bins), in-distribution first."""
-        if self.thresholds is not None:
-            counts: Tensor = getattr(self, self._bins).clone()
-            return counts
         columns = self._stored_rows().T
         total = torch.zeros(2, len(self.scores), MANY_BINS, dtype=torch.int64, device=columns.device)
         count_scores(total, total.new_zeros(()), columns[:-1], columns[-1] == 1)
@@ -259,7 +236,7 @@ class BoCSeparation(ProbeMetric):
 
     def _bin_what_is_too_much(self) -> None:
         """Turn the stored rows into histograms if this process has more rows than it may keep."""
-        if self.thresholds is not None or self.exact_up_to is None:
+        if self.exact_up_to is None:
             return
         together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
         if sum(map(len, getattr(self, self._rows))) > self.exact_up_to // together:
@@ -271,9 +248,9 @@ class BoCSeparation(ProbeMetric):
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         """Give a process without rows or histograms empty ones of the right shape and dtype, for the sync."""
-        if self.thresholds is None and not getattr(self, self._rows):
+        if not getattr(self, self._rows):
             setattr(self, self._rows, [self._no_rows()])
-        if self.thresholds is None and not getattr(self, self._bins):
+        if not getattr(self, self._bins):
             shape = (0, 2, len(self.scores), MANY_BINS)
             setattr(self, self._bins, [torch.zeros(shape, dtype=torch.int64, device=self.device)])
         super()._sync_dist(*args, **kwargs)
