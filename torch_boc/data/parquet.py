@@ -76,7 +76,6 @@ class ParquetFile:
             columns: the columns by name.
             num_classes: for the metadata, if the first batch names it.
         """
-        columns = {name: x.detach().cpu() if isinstance(x, Tensor) else x for name, x in columns.items()}
         kinds = {name: _kind(x) for name, x in columns.items()}
         if self._unfinished is None:
             require_pyarrow()

@@ -75,10 +75,11 @@ def start_host_copy(columns: Mapping[str, Column]) -> HostCopy:
     """Start the copy of tensors to the CPU, from a GPU into pinned memory, a dtype at a time."""
     host, alike = dict(columns), dict[Any, list[str]]()
     for name, x in columns.items():
-        if isinstance(x, Tensor) and has_streams(x.device):
-            alike.setdefault((x.dtype, x.shape), []).append(name)
-        elif isinstance(x, Tensor):
-            host[name] = x.cpu()
+        if isinstance(x, Tensor) and not x.is_cpu:
+            if has_streams(x.device):
+                alike.setdefault((x.dtype, x.shape), []).append(name)
+            else:
+                host[name] = x.cpu()
     stacked = {(*names,): torch.stack([columns[name] for name in names]) for names in alike.values()}  # type: ignore[misc]
     blocks = {names: block.to("cpu", non_blocking=True) for names, block in stacked.items()}
     gpu = next((block.device for block in stacked.values()), None)  # all columns come from the same logits
