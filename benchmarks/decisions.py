@@ -49,22 +49,23 @@ breaks the guarantee.
 SETS = """`sets(logits, coverage=0.95)` on the same splits: how many sets contain the target, their mean size, and the
 share of OOD samples whose set is empty, because no class is probable enough.
 """
-LEVEL_TEXT = """## Level and power
+LEVEL_TEXT = """## False-positive and detection rates
 
-A test is calibrated on held-out samples that the network was not trained on, and tried on the other test samples and
-on the OOD set. Intervals are those of Clopper and Pearson for 95 %; they do not contain how the held-out samples vary,
-so a true level of 5 % can lie a little outside.
+A test is calibrated on held-out samples and evaluated on the other test samples and on the OOD set. Intervals are those
+of Clopper and Pearson for 95 %; they do not include the variation of the held-out set, so a true FPR of 5 % can lie a
+little outside.
 
-The share that is flagged, in percent. In-distribution it should be the level, whatever the score is; on the OOD set it
-is the power. **Valid is not powerful**: where both are equal, the score does not tell the two sets apart in its lowest
-5 %, even if its AUROC is high. Where far fewer than the level are flagged, many scores are tied: most ρ of the ResNet
-are near 1. The paper's test, which takes its own p-value for the level, is the last row of each network.
+The share of samples flagged, in percent. In-distribution it is the FPR, which should equal its nominal value for every
+score; on the OOD set it is the detection rate. **A valid test can lack power**: where both are equal, the score does
+not separate the two sets in its lowest 5 %, even if its AUROC is high. Where far fewer than the nominal share are
+flagged, many scores are tied: most ρ of the ResNet are near 1. The paper's test, with its own p-value, is the last row
+of each network.
 """
 DISCOVERIES = """## Discoveries
 
 A batch of 1,000 test samples and 250 of the OOD set, by the procedure of Benjamini and Hochberg on the p-values of the
-log odds, the energy and GEN: how many were found, and the share of test samples among them. The mean of 20 batches, for
-each of which held-out and test samples were drawn anew.
+log odds, the energy and GEN: the number of discoveries, and the share of test samples among them. The mean of 20
+batches, each with its own draw of held-out and test samples.
 """
 STREAM = f"""## Alarms
 

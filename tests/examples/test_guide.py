@@ -16,7 +16,7 @@ import torch_boc
 from tests.data.cases import labelled
 from tests.examples.blocks import FENCE, GUIDE, PAGES, SET_UP, blocks, commands
 from tests.examples.conftest import SCRIPT
-from torch_boc.cli import main
+from torch_boc.cli import app, main
 from torch_boc.functional import registry, scores
 
 ROOT = GUIDE.parents[1]
@@ -114,7 +114,7 @@ def test_one_sentence_describes_the_library():
     told = [README, ROOT / "pyproject.toml", ROOT / "examples/site/mkdocs.yml", ROOT / "CITATION.cff", PAGES_HOME]
     texts = {path.name: " ".join(path.read_text(encoding="utf-8").split()) for path in told}
     assert [name for name, text in texts.items() if SENTENCE not in text] == []
-    assert SENTENCE in " ".join(torch_boc.__doc__.split())
+    assert all(SENTENCE in " ".join(text.split()) for text in (torch_boc.__doc__, app.HELP))
 
 
 def test_blocks_that_are_not_run_are_listed():
