@@ -186,5 +186,6 @@ def _present(result: Any, folder: Path | None, *, json: bool) -> None:
     console.print("\nRecommended actions", style="bold")
     for text, command in result.story.actions:
         show_pairs([("-", text)], console)
-        console.print(f"    {command}", style="cyan", soft_wrap=True)
+        if command:
+            console.print(f"    {command}", style="cyan", soft_wrap=True)
     list_files(paths, console)

@@ -6,6 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,8 +36,6 @@ from .review import flagged, guarantee, unlike, violated
 
 TITLE = "Which predictions to trust: calibration, selective prediction, OOD detection and drift"
 INDEX = "index.html"
-# Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
-RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
 # The scores that are compared between models.
 COMPARED_SCORES = (
@@ -77,7 +76,7 @@ class Comparison:
     >>> entry = zoo.load("resnet20-cifar10")
     >>> comparison = Comparison({"ResNet-20": evaluate(entry.id, entry.ood, replicates=20)})
     >>> [cell.text for cell in comparison.glance().rows[0]]
-    ['ResNet-20', '91.7 %', '5.3 %', '66.7 %', '32.0 %', '14 samples']
+    ['ResNet-20', '91.7 %', '5.3 %', '69.7 %', '29.5 %', '14 samples']
     """
 
     def __init__(self, reports: Mapping[str, Report], differences: Any = None) -> None:
@@ -284,32 +283,24 @@ def bars(xlabel: str, rows: list[Bar], kinds: Mapping[str, str], most: float, pe
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:
-    """A different folder for each name, in characters that every file system and every link allows, and not too long.
+    """A different folder for each name, even where case does not count, in characters that every link allows.
 
     >>> slugs(["a b", "a-b", "A/B", "..", "index.html"])
     {'a b': 'a-b', 'a-b': 'a-b-2', 'A/B': 'A-B-3', '..': 'report', 'index.html': 'index.html-2'}
     """
-    taken, found = set(map(_alike, RESERVED_FOLDERS)), {}
+    taken, folders = {INDEX}, {}
     for name in names:
-        text = re.sub(r"[^\w.-]", "-", unicodedata.normalize("NFC", name))
-        place = slug = text.encode()[:LONGEST_SLUG].decode(errors="ignore").strip(".") or "report"
-        number = 1
-        while _alike(place) in taken:
-            number += 1
-            place = f"{slug}-{number}"
-        found[name] = place
-        taken.add(_alike(place))
-    return found
+        text = re.sub(r"[^\w.-]", "-", unicodedata.normalize("NFKC", name))
+        slug = text.encode()[:LONGEST_SLUG].decode(errors="ignore").strip(".") or "report"
+        numbered = (f"{slug}-{number}" for number in count(2))
+        folders[name] = next(x for x in chain([slug], numbered) if x.casefold() not in taken)
+        taken.add(folders[name].casefold())
+    return folders
 
 
 def comparison_files(names: Iterable[str]) -> list[str]:
     """The files that `Comparison.save` may write for models of these names, as paths in its folder."""
     return [INDEX, *(f"{place}/{file}" for place in slugs(names).values() for file in FILES)]
-
-
-def _alike(name: str) -> str:
-    """A text that is equal for two names if some file systems cannot hold both."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def model_table(caption: str, title: str, models: Any, table: Any, column: str, what: Any, **how: Any) -> Table:
