@@ -12,11 +12,11 @@ CLASSES = (2, 3, 4, 10, 1000, 128256)
 
 
 def odds_for(classes):
-    """Odds from 0 to C - 1, at and beside whole numbers, where the bound on few rivals has a kink."""
+    """Odds from 0 to C - 1, at and near whole numbers, where the bound on few rivals has a kink."""
     spread = torch.logspace(-25, 0, 26, dtype=torch.float64) * (classes - 1)
     whole = torch.arange(min(classes, 6), dtype=torch.float64)
-    beside = torch.cat([whole * (1 - 1e-9), whole * (1 + 1e-9)])
-    return torch.cat([spread, whole, beside[beside <= classes - 1]])
+    near = torch.cat([whole * (1 - 1e-9), whole * (1 + 1e-9)])
+    return torch.cat([spread, whole, near[near <= classes - 1]])
 
 
 @pytest.mark.parametrize("classes", CLASSES)

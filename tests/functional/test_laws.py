@@ -155,10 +155,10 @@ def test_confident_rows_do_not_tie(name):
 
 @pytest.mark.parametrize("name", list(scores))
 def test_higher_is_more_in_distribution_but_for_the_paper_score(name):
-    familiar, unfamiliar = random_logits(200, 10, scale=0.3, seed=1), random_logits(200, 10, scale=0.3, seed=2)
-    familiar[:, 4] += 10.0  # one class far above rivals that are alike
-    unfamiliar[:, 2] += 4.0  # two classes close together, not far above the others
-    unfamiliar[:, 7] += 3.5
-    area = (scores[name](familiar)[:, None] > scores[name](unfamiliar)).double().mean()
+    in_distribution, ood = random_logits(200, 10, scale=0.3, seed=1), random_logits(200, 10, scale=0.3, seed=2)
+    in_distribution[:, 4] += 10.0  # one class far above rivals that are alike
+    ood[:, 2] += 4.0  # two classes close together, not far above the others
+    ood[:, 7] += 3.5
+    area = (scores[name](in_distribution)[:, None] > scores[name](ood)).double().mean()
     assert scores[name].upside_down == (name == "structural_score")
     assert area < 0.05 if scores[name].upside_down else area > 0.95

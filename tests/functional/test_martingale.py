@@ -1,4 +1,4 @@
-"""The gambler's capital: fair under the null, the same for every division into batches, and quick to find a change."""
+"""The wealth of the bets: fair under the null, the same for every division into batches, and quick to find a change."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_the_capital_is_that_of_the_definition(endless):
     torch.testing.assert_close(found, evidence_by_definition(p, endless), rtol=1e-10, atol=1e-12)
 
 
-def test_false_alarms_of_an_endless_stream_are_as_rare_as_promised():
+def test_false_alarms_of_an_endless_stream_are_as_rare_as_guaranteed():
     """The mean time until a wealth of 200 is at least 200; streams end after 2,000 samples, which lowers the mean."""
     reached = many_streams(uniform(300, 2000, seed=1), endless=True) >= math.log(200)
     time = torch.where(reached.any(1), reached.int().argmax(1) + 1, 2000).double()
@@ -108,7 +108,7 @@ def test_nan_is_no_bet_and_does_not_count(values):
 def test_the_expected_capital_is_one_and_false_alarms_are_rare():
     """Over 10,000 streams of 60 samples, of which the longest capital is looked at after each."""
     capital = many_streams(uniform(10_000, 60)).exp()
-    for n in (0, 1, 4, 9):  # later means are those of few rich gamblers
+    for n in (0, 1, 4, 9):  # later means are those of few rich streams
         mean, error = capital[:, n].mean(), capital[:, n].std() / 100
         assert abs(mean - 1) < 4 * error, n
     highest = capital.amax(1)

@@ -138,7 +138,7 @@ def test_calibration_errors_are_those_of_torchmetrics():
 
 @pytest.mark.parametrize("samples", [1, 19, 20, 99, 3000, 5 * 10**6])
 @pytest.mark.parametrize("alpha", [0.001, 0.05, 0.5])
-def test_thresholds_keep_the_promise_of_the_beta_distribution(samples, alpha):
+def test_thresholds_keep_the_guarantee_of_the_beta_distribution(samples, alpha):
     beta = scipy.stats.beta
     rank, sure = threshold_rank(samples, alpha), threshold_rank(samples, alpha, 0.01)
     assert rank / (samples + 1) <= alpha + 1e-12 < (rank + 1) / (samples + 1) + 1e-12

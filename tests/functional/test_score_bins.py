@@ -85,8 +85,8 @@ def test_exported_places_are_those_of_the_bits(resolution, monkeypatch):
     starts = bin_edges(resolution).float()
     bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0))
     special = [0.0, -0.0, torch.inf, -torch.inf, -1e-60, 1e-60, 1e300, -1e300, 2.0**16, -(2.0**-64)]
-    beside = torch.nextafter(starts, torch.tensor(-torch.inf))
-    numbers = torch.cat([bits.to(torch.int32).view(torch.float32), starts, beside]).double()
+    below = torch.nextafter(starts, torch.tensor(-torch.inf))
+    numbers = torch.cat([bits.to(torch.int32).view(torch.float32), starts, below]).double()
     numbers = torch.cat([numbers[~numbers.isnan()], torch.tensor(special, dtype=torch.float64)])
     want = score_bin(numbers, resolution)
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)

@@ -1,4 +1,4 @@
-"""Acceptance at an error: the promise under a known truth, the chains by their definition, the curves by sorting."""
+"""Acceptance at an error: the guarantee under a known truth, the chains by their definition, the curves by sorting."""
 
 from itertools import permutations
 
@@ -30,7 +30,7 @@ def drawn(risk, samples, rng):
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_the_promise_holds_under_a_known_truth(name):
+def test_the_guarantee_holds_under_a_known_truth(name):
     """The true error above the threshold exceeds 6 % in at most 10 % of 500 sets of held-out samples."""
     rng, risk, broken, accepted = np.random.default_rng(0), TRUTHS[name], 0, 0
     true_error = np.cumsum((EVEN * risk)[::-1])[::-1] / np.cumsum(EVEN[::-1])[::-1]

@@ -1,4 +1,4 @@
-"""Acceptance as a module: the promise on real logits, the sets, what is refused, and where its state goes."""
+"""Acceptance as a module: the guarantee on real logits, the sets, and what is rejected."""
 
 import math
 import warnings
@@ -71,7 +71,7 @@ COVERED = {"minilm-clinc150": 0.87, "resnet20-cifar10": 0.69, "roberta-agnews": 
 
 
 @pytest.mark.parametrize("name", COVERED)
-def test_the_promise_holds_on_real_logits(name):
+def test_the_guarantee_holds_on_real_logits(name):
     """20 random splits at 1 % and 95 %; the observed error of the other half varies around the true one."""
     entry = zoo.load(name)
     test, splits = entry.test_and_splits()

@@ -1,4 +1,4 @@
-"""The conformal test as a module: what it promises, what it refuses, and that its calibration goes where it goes."""
+"""The conformal test as a module: its p-values, flags and thresholds, and what is rejected."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""A test beside the probe says what the test says alone, of any model, and goes where the classifier goes."""
+"""The columns of a test and an acceptance are what these say, of any model, and their state goes with the model."""
 
 import copy
 import pickle
@@ -153,7 +153,7 @@ def test_processes_with_other_classes_fail_together(monkeypatch):
         ConformalTest().calibrate(logits(40)).all_reduced()
 
 
-def test_acceptance_beside_the_probe_and_the_test():
+def test_acceptance_alongside_the_probe_and_the_test():
     z = logits(800)
     target = torch.where(z.softmax(-1).amax(-1) < 0.8, z.argmin(-1), z.argmax(-1))
     accept, test = Acceptance().calibrate(z, target), calibrated("energy")

@@ -204,7 +204,7 @@ def test_bad_input(call, message):
 
 
 def test_the_begin_is_that_of_the_alarm():
-    """A short drift, then many familiar samples, of which later ones must not move the begin."""
+    """A short drift, then many in-distribution samples, of which later ones must not move the begin."""
     whole, split = DriftMonitor(calibrated(rows=2000)), DriftMonitor(calibrated(rows=2000))
     logits = torch.cat([random_logits(300, 5, seed=4), 0.1 * random_logits(40, 5), random_logits(2000, 5, seed=5)])
     logits[300:340:2] = math.nan  # also the one after the alarm
