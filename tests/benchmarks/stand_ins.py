@@ -1,4 +1,4 @@
-"""Small models and data sets in the files and layouts of the real ones, and a server in the place of their hubs."""
+"""Small models and datasets in the files and layouts of the real ones, and a server instead of their hubs."""
 
 import hashlib
 import json
@@ -98,7 +98,7 @@ def write_resnet(folder):
 
 
 def as_bin(folder, **more):
-    """The weights as pytorch_model.bin alone, with the names of old versions of transformers."""
+    """The weights as only pytorch_model.bin, with the names of old versions of transformers."""
     torch.save(load_file(folder / "model.safetensors") | more, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     (folder / "README.md").write_text("not fetched")
@@ -131,7 +131,7 @@ def write_roberta(folder, names=None):
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Answers as the Hugging Face hub does for folders of models and data sets, and with files below /files."""
+    """Answers as the Hugging Face hub does for folders of models and datasets, and with files below /files."""
 
     folders, files, asked = {}, None, []
 

@@ -41,8 +41,8 @@ def test_the_paper_s_points_lie_in_the_band(paper):
         assert round(float(least[0] - high), 2) <= gap <= round(float(most[1] - low), 2)
 
 
-def test_what_rivals_tell_is_found_and_nothing_where_there_is_nothing():
-    """Rivals that are more even among strange samples, and samples that differ in confidence alone."""
+def test_the_gain_of_rivals_is_measured_and_zero_where_only_confidence_differs():
+    """Rivals that are more even among OOD samples, and samples that differ only in confidence."""
     numbers = np.random.default_rng(0)
     known, even, unsure = (
         columns_of(made_logits(2000, numbers, **how))

@@ -89,7 +89,7 @@ def test_code_of_the_guide(path, folder, monkeypatch):
 
 @SCRIPT
 def test_code_of_the_readme(folder, monkeypatch):
-    """Each block as if it was pasted alone; the comments before it stand for the reader's model, data and files."""
+    """Each block as if only it was pasted; the comments before it stand for the reader's model, data and files."""
     text = README.read_text(encoding="utf-8")
     for block in blocks(text.replace('"cuda"', '"cpu"')):
         names = {}
