@@ -34,7 +34,7 @@ from .report import FILES, Report, strict
 from .results import frame, where
 from .review import flagged, guarantee, unlike, violated
 
-TITLE = "Which predictions to trust: calibration, selective prediction, OOD detection and drift"
+TITLE = "Which predictions to trust"
 INDEX = "index.html"
 LONGEST_SLUG = 150  # bytes
 # The scores that are compared between models.
@@ -269,7 +269,7 @@ def bars(xlabel: str, rows: list[Bar], kinds: Mapping[str, str], most: float, pe
     height = 3 * ROW * len(names)
     step = height / (len(rows) + len(names))
     chart = Chart(xlabel, None, (0, most), (height, 0), percent=percent, height=height + BELOW)
-    for kind, colour in kinds.items():
+    for kind, colour in kinds.items() if {bar.colour for bar in rows} >= {*kinds.values()} else ():
         chart.name(kind, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
     for name in names:
         group = [bar for bar in rows if bar.name == name]
