@@ -9,6 +9,7 @@ from pyarrow import csv, parquet
 
 from tests.arrays import read_arrays
 from tests.passes import count_passes
+from torch_boc.cli.inputs import Files
 from torch_boc.data import files as reading
 from torch_boc.functional import boc_summary, sample_columns
 from torch_boc.functional.table_columns import columns_of
@@ -137,3 +138,13 @@ def test_rows_that_do_not_count_keep_their_place(run, files):
     table = parquet.read_table(files / "out.parquet").to_pydict()
     assert (table["index"][4], table["filename"][4], table["target"][4]) == (4, "4.png", -100)
     assert [str(x) == "nan" for x in table["gap"][:4]] == [True, True, False, False]
+
+
+def test_columns_in_a_text_file_need_the_number_of_classes(run, files):
+    """Parquet files have it in their metadata."""
+    for name in ("rows.csv", "rows.parquet"):
+        assert run("probe", "test.npz", "-o", name).code == 0
+    classes = Files(False, None, print).read("rows.parquet").num_classes
+    assert Files(False, f"{classes}", print).read("rows.csv").num_classes == classes
+    with pytest.raises(ValueError, match=r"rows\.csv: expected the number of classes .*--classes"):
+        Files(False, None, print).read("rows.csv")
