@@ -61,11 +61,8 @@ def stream_ranks(ranks: Ranks, bins: Tensor, group: Tensor | None, valid: Tensor
     earlier = valid.expand(len(valid), -1).tril(-1)
     if group is not None:
         earlier = earlier & (group.unsqueeze(0) == group.unsqueeze(1))
-    upto, lower = (earlier & which(bins.unsqueeze(0), bins.unsqueeze(1)) for which in (torch.le, torch.lt))
-    below, below_or_equal, total = torch.stack([lower, upto, earlier]).sum(-1) + torch.stack(
-        [ranks.below, ranks.below + ranks.equal, ranks.total]
-    )
-    return Ranks(below, below_or_equal - below, total)
+    lower, same = (earlier & compare(bins.unsqueeze(0), bins.unsqueeze(1)) for compare in (torch.lt, torch.eq))
+    return Ranks(*(torch.stack([lower, same, earlier]).sum(-1) + torch.stack(ranks)))
 
 
 def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
@@ -74,8 +71,8 @@ def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
     >>> rank_p_values(Ranks(torch.tensor([0, 4]), torch.tensor([0, 1]), torch.tensor([9, 9])))
     tensor([0.1000, 0.6000], dtype=torch.float64)
     """
-    share = 1.0 if uniform is None else uniform
-    return (to_wide(ranks.below) + share * to_wide(ranks.equal + 1)) / to_wide(ranks.total + 1)
+    equal = to_wide(ranks.equal + 1) if uniform is None else uniform * (ranks.equal + 1)
+    return (ranks.below + equal) / (ranks.total + 1)
 
 
 def bin_p_values(counts: Tensor) -> Tensor:
@@ -139,7 +136,8 @@ def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
     tensor([0.8833, 0.4315, 0.0264], dtype=torch.float64)
     """
     start = (seed * 0x9E3779B97F4A7C15 ^ seed) + 2**63
-    state = (index + 1) * -0x61C8864680B583EB + (start % 2**64 - 2**63)  # the signed number with the same 64 bits
+    step = -0x61C8864680B583EB
+    state = index * step + ((start + step) % 2**64 - 2**63)  # the signed number with the same 64 bits
     for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):  # a third step changes low bits only
         state = (state ^ ((state >> bits) & (2 ** (64 - bits) - 1))) * factor  # a shift of the unsigned number
     # 23 high bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.

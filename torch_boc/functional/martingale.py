@@ -88,10 +88,10 @@ def log_bets(p: Tensor) -> Tensor:
     >>> log_bets(torch.tensor([0.01, 0.5]))[:, 0].exp()  # 0.55 p^-0.45
     tensor([4.3688, 0.7513], dtype=torch.float64)
     """
-    wide = to_wide(p).unsqueeze(-1)
+    wide = to_wide(p)
     power, factor = constant(tuple(x - 1.0 for x in EXPONENTS), wide), constant(tuple(map(math.log, EXPONENTS)), wide)
-    both = torch.stack([wide, 1.0 - wide]).clamp_min_(NEAREST).log_()
-    return torch.cat(torch.addcmul(factor, power, both).unbind(), -1)
+    both = torch.stack([wide, 1.0 - wide], -1).clamp_min_(NEAREST).log_()
+    return torch.addcmul(factor, power, both.unsqueeze(-1)).flatten(-2)
 
 
 def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,9 +138,9 @@ def update_martingale(p: Tensor, state: MartingaleState, seen: Tensor, *, endles
     >>> bets.evidence[[0, 9, 29]]
     tensor([ 0.1976, 13.5034, 47.3108], dtype=torch.float64)
     """
-    valid = ~p.isnan()
+    valid = p == p  # not NaN
     number = seen + valid.cumsum(0)
-    gain = log_bets(p.nan_to_num(0.5)).masked_fill(~valid.unsqueeze(-1), 0.0)
+    gain = torch.where(valid.unsqueeze(-1), log_bets(p), 0.0)
     return grow_wealth(gain, valid, state, number, endless)
 
 

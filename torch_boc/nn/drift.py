@@ -159,8 +159,9 @@ class DriftMonitor(CheckedState):
         _, number, total, squares, products = self.pairs.tolist()
         if number < 2:
             return Dependence(math.nan, math.nan)
-        mean = total / number
-        correlation, error = (products / number - mean**2) / max(squares / number - mean**2, 1e-300), number**-0.5
+        mean, product = total / 2 / number, products / number  # the squares are (x + y)^2, half of which is less xy
+        variance = squares / 2 / number - product - mean**2
+        correlation, error = (product - mean**2) / max(variance, 1e-300), number**-0.5
         if correlation > SIGNIFICANT * error:
             warnings.warn(
                 f"neighbouring samples depend on each other (correlation {correlation:.2f}, standard error "
@@ -220,7 +221,7 @@ class DriftMonitor(CheckedState):
         """The smoothed p-values of samples among those that are counted and those before them; NaN for invalid ones."""
         score_bins, group, valid, _ = chunk
         ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), score_bins, group), score_bins, group, valid)
-        return rank_p_values(ranks, uniform).masked_fill_(~valid, torch.nan)
+        return torch.where(valid, rank_p_values(ranks, uniform), torch.nan)
 
     def _classes_ranked(self, chunk: BinnedScores, uniform: Tensor) -> Tensor:
         """The p-values of the predicted classes, in a random order of the classes."""
@@ -254,10 +255,10 @@ class DriftMonitor(CheckedState):
 
     def _bet(self, p: Tensor, number: Tensor | None = None, gain: Tensor | None = None) -> Tensor:
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
-        endless, valid = self.alpha is None, ~p.isnan()
+        endless, valid = self.alpha is None, p == p  # not NaN
         number = self.seen + valid.cumsum(0) if number is None else number
         state = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
-        won = log_bets(p.nan_to_num(0.5)).masked_fill_(~valid.unsqueeze(-1), 0.0)
+        won = torch.where(valid.unsqueeze(-1), log_bets(p), 0.0)
         path = grow_wealth(won, valid, state, number, endless)
         evidence, begin, states = path.evidence, path.begin, path.state._asdict()
         if gain is not None:  # the mean of two martingales is a martingale
@@ -270,18 +271,17 @@ class DriftMonitor(CheckedState):
         first = torch.nn.functional.pad((evidence >= self.bound).long(), (0, 1), value=1).argmax()
         new = self.alarm_at == 0
         at, began = torch.nn.functional.pad(torch.stack([number, begin]), (0, 1)).index_select(1, first).unbind()
-        # The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products.
+        # The last p-value, and sums over pairs of neighbours: their number, sums, squares of the sums, and products.
         all_p = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
         before, here = all_p[:-1], all_p[1:]
-        mean, squares = (before + here) / 2, all_p * all_p
-        both = new & (torch.arange(len(p), device=p.device) <= first) & (mean == mean)
-        each = torch.stack([torch.ones_like(here), mean, (squares[:-1] + squares[1:]) / 2, before * here])
-        each = each.masked_fill_(~both, 0.0).sum(1)
+        total, product = before + here, before * here
+        both = new & (torch.arange(len(p), device=p.device) <= first) & (total == total)
+        each = torch.where(both, torch.stack([both, total, total * total, product]), 0.0).sum(1)
         states["pairs"] = torch.cat([all_p[-1:], self.pairs[1:] + each])
         states["began"] = torch.where(new, began.squeeze(), self.began)
         states["alarm_at"] = torch.where(new, at.squeeze(), self.alarm_at)
-        states["peak"] = torch.cat([evidence, self.peak.reshape(1)]).amax()
-        states["evidence"] = torch.cat([self.evidence.reshape(1), evidence])[-1]
+        all_evidence = torch.cat([self.peak.reshape(1), self.evidence.reshape(1), evidence])
+        states["peak"], states["evidence"] = all_evidence.amax(), all_evidence[-1]
         counted = valid.sum()
         self.skipped.add_(len(p) - counted)
         self.seen.add_(counted)
