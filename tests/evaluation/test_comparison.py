@@ -126,7 +126,7 @@ BAD = '{"ood": ["a"], "score": ["b"], "fpr": ["c"], "tpr": [1]}'
             f'{{"settings": {{"samples": 1, "classes": 2}}, "tables": {{"roc": {BAD}}}}}',
             "'roc': expected numbers in 'fpr', got others",
         ),
-        ('{"settings": {"samples": {}, "classes": 2}, "tables": {}}', "table 'gaps': expected a row for each set"),
+        ('{"settings": {"samples": {}, "classes": 2}, "tables": {}}', "table 'gaps': expected one row per set"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, words):

@@ -136,14 +136,6 @@ def test_scores_rank_as_in_the_metric():
             assert table.loc[name, statistic] == pytest.approx(expected, abs=1e-12), name
 
 
-def test_the_histogram_of_the_gap_loses_no_sample():
-    results = evaluate(*logit_sets(), replicates=5).results
-    for name, rows in results.histograms.groupby("set"):
-        mean = (rows["share"] * (rows["bin_low"] + rows["bin_high"]) / 2).sum()
-        assert mean == pytest.approx(results.gaps.set_index("set").loc[name, "gap"], abs=0.02)
-        assert rows["share"].sum() == pytest.approx(1)
-
-
 def test_a_gap_that_is_a_function_of_confidence_adds_nothing_to_it():
     """Equal rivals: the gap is what confidence forces. Below a confidence of 0.25 it rises, and −Δ ranks backwards."""
     numbers = torch.Generator().manual_seed(0)

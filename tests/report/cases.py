@@ -58,7 +58,6 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         "coherence": coherence(sets),
         "reliability": reliability(splits),
         "roc": roc(ood),
-        "histograms": histograms(sets),
         "screening": screening(held_out, ood),
         "thresholds": [
             (score, alpha, confidence, 5000, start - shift, alpha * factor)
@@ -189,14 +188,6 @@ def roc(ood: tuple[str, ...]) -> list[tuple[Any, ...]]:
         for score, area in areas.items()
         for fpr in [i / 20 for i in range(21)]
     ]
-
-
-def histograms(sets: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    rows = []
-    for name in sets:
-        weights = [math.exp(-(0.3 if name == "test" else 0.08) * i) for i in range(40)]
-        rows += [(name, i / 40, (i + 1) / 40, w / sum(weights)) for i, w in enumerate(weights)]
-    return rows
 
 
 def review(ood: tuple[str, ...], targets: bool) -> list[tuple[Any, ...]]:

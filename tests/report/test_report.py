@@ -104,7 +104,7 @@ def test_strict_values():
 def test_a_second_report_leaves_nothing_of_the_first(report, tmp_path):
     paths = report.save(tmp_path / "new" / "folder")
     names = ["report.html", "report.md", "report.json"]
-    names += [f"{name}.svg" for name in ("reliability", "review", "roc", "stream", "coherence", "gaps")]
+    names += [f"{name}.svg" for name in ("reliability", "review", "roc", "stream", "coherence")]
     assert [path.name for path in paths] == names
     text = paths[1].read_text(encoding="utf-8")
     assert all(f"({path.name})" in text for path in paths[3:])
@@ -119,7 +119,7 @@ def test_a_second_report_leaves_nothing_of_the_first(report, tmp_path):
 def test_figures_are_svg_that_tell_their_numbers(splits, ood):
     results = make_results(splits, ood)
     figures = Report(results).figures()
-    assert {"reliability", "review", "coherence", "gaps"} | ({"roc", "stream"} if ood else set()) <= set(figures)
+    assert {"reliability", "review", "coherence"} | ({"roc", "stream"} if ood else set()) <= set(figures)
     assert {f"{name}.svg" for name in figures} <= set(FILES)
     assert set(figures) <= set(FIGURES)
     for figure in figures.values():

@@ -13,18 +13,14 @@ from ..functional.summary import sum_by_bin
 from .inputs import ProbedSet
 
 ALPHA = 0.05
-HISTOGRAM_BINS = 50
 
 
 def gap_tables(sets: Sequence[ProbedSet], bins: int) -> dict[str, list[Any]]:
-    """Rows of the tables `gaps`, `coherence` and `histograms`. The test set is first.
+    """Rows of the tables `gaps` and `coherence`. The test set is first.
 
-    These are the means over each set; the means in equal bins of confidence, NaN without samples; and the share of each
-    set in bins of the gap, which are the same for every set.
+    These are the means over each set, and the means in equal bins of confidence, NaN without samples.
     """
-    found: dict[str, list[Any]] = {"gaps": [], "coherence": [], "histograms": []}
-    highest = max(1e-12, *[float(data.coins.gap.max()) for data in sets])
-    step = highest / HISTOGRAM_BINS
+    found: dict[str, list[Any]] = {"gaps": [], "coherence": []}
     for data in sets:
         coins, classes = data.coins, data.data.num_classes
         confidence, gap, forced = coins.confidence, coins.gap, forced_gap(coins.odds, classes)
@@ -37,8 +33,6 @@ def gap_tables(sets: Sequence[ProbedSet], bins: int) -> dict[str, list[Any]]:
         samples, *sums = sum_by_bin(equal_bin(confidence, bins).expand(4, -1), inside, bins)
         rows = zip(samples.long().tolist(), *(torch.stack(sums) / samples).tolist(), strict=True)
         found["coherence"] += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(rows)]
-        shares = torch.histc(gap.double(), HISTOGRAM_BINS, 0.0, highest) / len(gap)
-        found["histograms"] += [(data.name, i * step, (i + 1) * step, x) for i, x in enumerate(shares.tolist())]
     return found
 
 

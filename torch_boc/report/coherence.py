@@ -46,9 +46,8 @@ PAPER_SCORE_SAID = {
 def coherence_section(results: Results) -> Section:
     """The gap of each set with its forced part; the paper’s calibrator, test and score are in the fold."""
     aside = [*dominance_sentence(results), *paper_sentences(results)]
-    charts = {**coherence_chart(results), **gap_chart(results)}
     more = {MORE: [gap_table(results)]}
-    return Section("Coherence gap", gap_sentences(results), charts, more=more, note=NOTE, aside=aside)
+    return Section("Coherence gap", gap_sentences(results), coherence_chart(results), more=more, note=NOTE, aside=aside)
 
 
 def forced_share(row: Any) -> float:
@@ -167,15 +166,3 @@ def coherence_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     for _, row in results.gaps.iterrows():
         alt += f" {row['set']}: mean gap {number(row['gap'])}, of which {number(row['forced_gap'])} is forced."
     return {"coherence": (chart, alt)}
-
-
-def gap_chart(results: Results) -> dict[str, tuple[Chart, str]]:
-    """Histograms of the gap for each set."""
-    table = results.histograms
-    if not len(table):
-        return {}
-    ends = (0, float(table["bin_high"].max())), (0, max(1e-9, float(table["share"].max())))
-    chart = Chart("coherence gap Δ", "share of samples", *ends, percent="y", height=200)
-    for (name, rows), colour in zip(table.groupby("set", sort=False), CYCLE, strict=False):
-        chart.line(rows[["bin_low", "bin_high"]].to_numpy().ravel(), rows["share"].repeat(2), colour, name)
-    return {"gaps": (chart, "Histograms of the coherence gap of each set.")}

@@ -19,7 +19,7 @@ from .results import NAMES, TABLES, Results, frame, where
 from .review import violated
 from .story import Narrative, make_narrative
 
-FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
+FIGURES = ("reliability", "review", "roc", "stream", "coherence", *(f"roc-{i}" for i in range(2, SETS + 1)))
 FILES = ("report.html", "report.md", "report.json", *(f"{name}.svg" for name in FIGURES))
 KINDS: Any = ((int | float | None, "numbers"), (str, "names"))  # of the columns of a table in JSON
 # A figure in a file of its own has no page that gives it colours.
@@ -35,7 +35,7 @@ class Report:
     >>> print(report.verdict[0])
     “id” has no targets: calibration is not evaluated.
     >>> list(report.figures())
-    ['coherence', 'gaps']
+    ['coherence']
     """
 
     results: Results
@@ -61,7 +61,7 @@ class Report:
         return self.story.verdict
 
     def figures(self) -> dict[str, str]:
-        """Figures as SVG by name: reliability, review, roc, stream, coherence and gaps, as far as there are numbers."""
+        """Figures as SVG by name: reliability, review, roc, stream and coherence, as far as there are numbers."""
         return dict(self.story.figures)
 
     def to_markdown(self) -> str:

@@ -25,7 +25,6 @@ TABLES = {
     "coherence": "set bin_low bin_high samples confidence gap forced_gap",
     "reliability": "split method bin_low bin_high samples confidence accuracy±",
     "roc": "ood score fpr tpr",
-    "histograms": "set bin_low bin_high share",
     "screening": "test score alpha held_out held_out_samples set kind samples flagged± chance",
     "thresholds": "score alpha probability held_out_samples threshold rate±",
     "stream": "ood score alpha sample kind evidence",
@@ -96,7 +95,6 @@ class Results:
         coherence: means over each set and bin of confidence.
         reliability: the accuracy of each calibration method in each bin of its confidence.
         roc: the points of the ROC curve of each OOD set and score, at most about 500 for each.
-        histograms: the share of each set in bins of the coherence gap.
         screening: the share of each set that each test ("conformal" of a score, or "paper") flags at each level, with
             the interval of Clopper and Pearson; NaN if there are too few held-out samples. `held_out` is the split that
             the test is calibrated on, "" for a random half of the test set. `chance` is the probability of at least as
