@@ -1,4 +1,4 @@
-"""`torch-boc report`, `compare` and `demo`: tables in 80 columns, JSON alone on stdout, and the files."""
+"""`torch-boc report`, `compare` and `demo`: tables in 80 columns, only JSON on stdout, and the files."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_probabilities_and_logits_without_targets(run, files):
 
 
 def test_files_of_several_kinds_and_labels_of_other_classes(run, files):
-    """An .npz file beside a folder of Parquet, whose labels are of 14 other classes."""
+    """An .npz file next to a folder of Parquet, whose labels are of 14 other classes."""
     parts = write_parts(files / "parts", logit_table(*some_samples(150, classes=4)))
     np.savez(files / "other.npz", **{**read_arrays(files / "noise.npz"), "target": np.arange(200) % 14})
     options = ("test.npz", "--ood", parts, "--ood", "other.npz", "--json")
@@ -139,7 +139,7 @@ class TestDemo:
 
     @pytest.fixture
     def small_zoo(self, tmp_path_factory, monkeypatch):
-        """Three small entries in the place of the real ones: only the first has no split but training samples."""
+        """Three small entries instead of the real ones: only the first has no split but training samples."""
         folder = tmp_path_factory.mktemp("zoo")
         for name, classes in zip(self.SMALL, (10, 4, 10), strict=True):
             columns = {"mahalanobis": 1} | ({} if classes == 4 else {"odin": 1})

@@ -1,4 +1,4 @@
-"""The least sure samples, what a person finds who sees them, and the classes that are wrong."""
+"""The least confident samples, what a review of them detects, and the classes that are wrong."""
 
 import pytest
 import torch
