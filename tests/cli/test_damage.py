@@ -1,6 +1,7 @@
 """Saved tests, states and reports that are damaged or incomplete are refused in one line; none decides, none hangs."""
 
 import copy
+import random
 import resource
 import signal
 
@@ -69,6 +70,19 @@ def check_flips(saved, name, places):
 def test_a_flipped_bit(saved, name):
     size = 8 * len(saved[0][name])
     check_flips(saved, name, [size // 3, size // 2, size - 800])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USES)
+def test_many_flipped_bits(saved, name):
+    """Most are in the counts; as many at both ends, where the names and the places of the parts are."""
+    size, draw = 8 * len(saved[0][name]), random.Random(0)
+    places = [draw.randrange(size) for _ in range(80)]
+    check_flips(
+        saved,
+        name,
+        places + [draw.choice((draw.randrange(16_000), size - 1 - draw.randrange(16_000))) for _ in range(80)],
+    )
 
 
 def parts(content, *path):
