@@ -27,7 +27,7 @@ SMALL = {
     "conformal": {"ROWS": 200, "HELD_OUT": 200, "STREAM": 20},
     "predictor": {"resnet18": lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64 * 64, 10))},
 }
-ARGUMENTS = {"predictor": ["--output", "results.csv"]}
+ARGUMENTS = {"predictor": ["--seconds", "0.01", "--output", "results.csv"]}
 
 
 @pytest.mark.parametrize("name", SMALL)
