@@ -194,7 +194,7 @@ def main() -> None:
         keys=(*DEFAULT_KEYS, "forced_gap"),
         ood={1: "dbpedia" if args.news else "out-of-scope"},
         scores=("msp", "energy", "logit_gap", "gap"),
-        plot_every_n_epochs=args.epochs,
+        page=True,
     )
     fitting = trainer(args, coherence)
     fitting.fit(model, first, others, ckpt_path="last" if args.resume else None)

@@ -71,7 +71,7 @@ def main() -> None:
         ood={1: "svhn" if args.known == 10 else "other classes"},
         keys=(*DEFAULT_KEYS, "forced_gap"),
         scores=("msp", "energy", "logit_gap", "gap"),
-        plot_every_n_epochs=args.epochs,
+        page=True,
     )
     fitting = trainer(args, coherence)
     fitting.fit(Classifier(args.lr, args.known), train, validation, ckpt_path="last" if args.resume else None)

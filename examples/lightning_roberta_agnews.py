@@ -126,7 +126,7 @@ def main() -> None:
         keys=(*DEFAULT_KEYS, "forced_gap"),
         ood={1: "dbpedia"},
         scores=("msp", "energy", "logit_gap", "gap"),
-        plot_every_n_epochs=args.epochs,
+        page=True,
     )
     model = Classifier(args.lr, len(tokenizer), *((32, 1) if args.smoke else (128, 2)))
     fitting = trainer(args, coherence)

@@ -77,7 +77,7 @@ def main() -> None:
         ood={1: "svhn"},
         scores=("msp", "energy", "logit_gap", "gap"),
         every_n_train_steps=5 if args.smoke else 50,
-        plot_every_n_epochs=args.epochs,
+        page=True,
     )
     model = Classifier(args.lr, *((16, 96, 2) if args.smoke else (32, 96, 6)))
     fitting = trainer(args, coherence)

@@ -52,7 +52,7 @@ def test_loggers_monitors_and_checkpoints_see_each_epoch(tmp_path):
     loggers = [lightning.loggers.CSVLogger(tmp_path / "csv"), lightning.loggers.TensorBoardLogger(tmp_path / "board")]
     module = classifier(rate=0.5)
     options = {"max_epochs": 5, "enable_checkpointing": True, "logger": loggers, "log_every_n_steps": 1}
-    run = trainer(tmp_path, BoCCallback(plot_every_n_epochs=2), stop, Spy(), keep, **options)
+    run = trainer(tmp_path, BoCCallback(), stop, Spy(), keep, **options)
     run.fit(module, loader(TRAIN), loader(VAL))
     want = expected(module, VAL, DEFAULT_KEYS)
     assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(want, rel=1e-6)
@@ -67,8 +67,6 @@ def test_loggers_monitors_and_checkpoints_see_each_epoch(tmp_path):
     board = EventAccumulator(str(next((tmp_path / "board").rglob("events.*")).parent))
     board.Reload()
     assert board.Scalars("val/boc/nll")[-1].value == pytest.approx(want["nll"], rel=1e-5)
-    assert [event.step for event in board.Images("val/boc/coherence")] == [6]
-    assert not list(tmp_path.rglob("*.png"))
 
 
 @pytest.mark.parametrize("stage", ["validate", "test"])
@@ -126,7 +124,6 @@ def test_several_callbacks(tmp_path):
     [
         ({"keys": ("gap", "gapp")}, "expected keys as a list of names among samples, .*got .*gapp"),
         ({"every_n_train_steps": 0}, "expected every_n_train_steps"),
-        ({"plot_every_n_epochs": 0}, "expected plot_every_n_epochs"),
         ({"conformal_test": True, "alpha": 0}, r"expected alpha in \(0, 1\), got 0"),
         ({"on_error": "ignore"}, "expected on_error among warn, raise, got 'ignore'"),
         *(({"ood": x}, "expected ood as .* different names") for x in ("svhn", [1], {1: "svhn", 2: "svhn"})),
@@ -239,49 +236,6 @@ class TestLoaders:
             getattr(run, stage)(module, loaders(), verbose=False)
 
 
-class TestFigures:
-    TAGS = ("val/boc/coherence", "val/boc/noise/coherence", "val/boc/noise/separation")
-
-    def fit(self, folder, logger):
-        """Three epochs, of which the second is drawn."""
-        callback = BoCCallback(ood={1: "noise"}, plot_every_n_epochs=2)
-        run = trainer(folder, callback, logger=logger, max_epochs=3)
-        run.fit(classifier(), loader(KNOWN, 20), [loader(KNOWN), loader(NEAR)])
-
-    @pytest.mark.slow
-    def test_wandb_offline(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("WANDB_SILENT", "true")
-        logger = lightning.loggers.WandbLogger(save_dir=tmp_path, offline=True, mode="offline")
-        self.fit(tmp_path, logger)
-        logger.experiment.finish()
-        images = list(tmp_path.rglob("media/images/**/*.png"))
-        assert len(images) == 3
-        assert all(image.stat().st_size > 5000 for image in images)
-
-    @pytest.mark.slow
-    def test_mlflow(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-        logger = lightning.loggers.MLFlowLogger(tracking_uri=f"file:{tmp_path}/runs", artifact_location=str(tmp_path))
-        self.fit(tmp_path, logger)
-        found = {str(path.relative_to(tmp_path / logger.run_id / "artifacts")) for path in tmp_path.rglob("*.png")}
-        assert found == {f"{tag}-step000008.png" for tag in self.TAGS}
-
-    def test_files_without_a_tracker(self, tmp_path):
-        logger = lightning.loggers.CSVLogger(tmp_path, name="runs", version="one")
-        self.fit(tmp_path, logger)
-        folder = tmp_path / "runs/one"
-        names = [f"{tag.replace('/', '-')}-step000008.png" for tag in self.TAGS]
-        assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".tmp")} == set(names)
-        assert all((folder / name).read_bytes().startswith(b"\x89PNG") for name in names)
-
-    def test_validate_draws_always_but_not_in_a_fast_dev_run(self, tmp_path):
-        callback = BoCCallback(plot_every_n_epochs=7)
-        for options in ({}, {"fast_dev_run": True}):
-            run = trainer(tmp_path / str(len(options)), callback, **options)
-            run.validate(classifier(), loader(VAL), verbose=False)
-        assert [path.name for path in tmp_path.rglob("*.png")] == ["val-boc-coherence-step000000.png"]
-
-
 class TestTargets:
     """Targets that are ignored or no classes, and classifiers with a single logit."""
 
@@ -315,10 +269,9 @@ class TestTargets:
         found = validated(tmp_path, module, data, keys=("gap", "samples"))  # nobody asks for targets
         assert found["val/boc/samples"] == 37
         with pytest.warns(UserWarning, match="targets in .* got 2 outside; give .* ignore_index"):
-            found = validated(tmp_path, module, data, plot_every_n_epochs=1)
+            found = validated(tmp_path, module, data)
         want = {key: expected(module, VAL)[key] for key in DEFAULT_KEYS[3:]}
         assert chosen(found, "val/boc/") == pytest.approx(want)
-        assert not list(tmp_path.glob("*.png"))
         with pytest.raises(ValueError, match=r"expected targets in \[0, 5\), got 2 outside"):
             trainer(tmp_path, BoCCallback(on_error="raise")).validate(module, data)
 

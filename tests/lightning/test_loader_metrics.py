@@ -267,15 +267,6 @@ class TestProblems:
             more = {"flagged": level(logits_of(module, data)), "skipped_batches": skipped}
             assert found == pytest.approx(expected(module, data, ("samples", "gap")) | more)
 
-    def test_a_figure_that_cannot_be_drawn_or_sent(self, tmp_path, monkeypatch):
-        module = classifier()
-        (tmp_path / "taken").touch()  # no folder can be made here
-        for words in ("val/boc/coherence", "val/coherence: ZeroDivisionError"):
-            with pytest.warns(UserWarning, match=f"{SAID} the figure {words}"):
-                found = validated(tmp_path / "taken", module, loader(VAL), plot_every_n_epochs=1, keys=("gap",))
-            assert chosen(found, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
-            monkeypatch.setattr("torch_boc.plots.draw_tally", lambda *args: 1 / 0)
-
     def test_interruptions_pass(self):
         with pytest.raises(KeyboardInterrupt), ErrorPolicy("warn").tolerated("a batch"):
             raise KeyboardInterrupt

@@ -43,7 +43,7 @@ def save(folder: Path, name: str, run: Any, **more: Any) -> None:
 def validate(folder: Path, module: Any) -> None:
     """Validate uneven shares."""
     callbacks = (
-        BoCCallback(ood=OOD, keys=("samples", "gap", "accuracy"), plot_every_n_epochs=1),
+        BoCCallback(ood=OOD, keys=("samples", "gap", "accuracy")),
         BoCCallback(ood=OOD, keys=("gap",), prefix="named", logits="model.2"),
         BoCCallback(ood=OOD, keys=("gap",), prefix="tested", conformal_test=ConformalTest("msp"), alpha=0.1),
     )
@@ -76,9 +76,7 @@ def validate_with_failures(folder: Path, module: Any) -> None:
             raise KeyError("heatmap")
         return outputs["logits"], batch[1]
 
-    callback = BoCCallback(
-        logits=failing, ood=OOD, keys=("samples", "gap", "nll"), plot_every_n_epochs=1, conformal_test=True
-    )
+    callback = BoCCallback(logits=failing, ood=OOD, keys=("samples", "gap", "nll"), conformal_test=True)
     run = trainer(folder / "failures", callback, use_distributed_sampler=False)
     run.validate(module, shares(run.global_rank), verbose=False)
     save(folder, "failures", run)

@@ -4,16 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from ..data.atomic import replacing
 from ..functional.checks import check_names, check_share
 from ..functional.summary import DEFAULT_KEYS
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.error_policy import ErrorPolicy
 from ..nn import Acceptance, ConformalTest
-from ..plots import new_axes
 from ._compat import Callback, log_info
 from .loader_metrics import LoopConfig, LoopMetrics, loader_names, match_ood_loaders
 from .logit_source import LogitFunction, LogitSource, TargetSource
@@ -91,8 +88,6 @@ class BoCCallback(Callback):
             exceeds 0.001, as in `val/boc/svhn/msp_auroc_error`.
         every_n_train_steps: log every n-th training batch, too, as `train/boc/gap`. If an optimizer calls
             the step several times, as LBFGS does, the last call counts.
-        plot_every_n_epochs: draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
-            MLflow loggers, or without any of these to PNG files in the log folder.
         page: write `boc.html` into the log folder after each validation of a fit: the training so far as one
             self-contained page, named after `prefix`. W&B and MLflow loggers get it as an artifact. Checkpoints keep
             its history, so a resumed run continues it.
@@ -131,7 +126,6 @@ class BoCCallback(Callback):
         ood: Mapping[int | str, str] | None = None,
         scores: Sequence[str] = ("msp", "energy", "gap"),
         every_n_train_steps: int | None = None,
-        plot_every_n_epochs: int | None = None,
         page: bool = False,
         on_error: str = "warn",
         trials: int = 100,
@@ -152,12 +146,9 @@ class BoCCallback(Callback):
             expected = "{index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with different names"
             raise ValueError(f"expected ood as {expected}, got {ood!r}")
         self.ood = dict(ood or {})
-        for name, every in (("every_n_train_steps", every_n_train_steps), ("plot_every_n_epochs", plot_every_n_epochs)):
-            if every is not None and every < 1:
-                raise ValueError(f"expected {name} as None or a positive number, got {every}")
-        self.every_n_train_steps, self.plot_every_n_epochs = every_n_train_steps, plot_every_n_epochs
-        if plot_every_n_epochs is not None:
-            new_axes(1, None)  # if matplotlib is missing, the error comes now and not at the end of an epoch
+        if every_n_train_steps is not None and every_n_train_steps < 1:
+            raise ValueError(f"expected every_n_train_steps as None or a positive number, got {every_n_train_steps}")
+        self.every_n_train_steps = every_n_train_steps
         self._if_labelled = keys is None
         self._source = LogitSource(
             logits, target, dim, ignore_index=ignore_index, binary=binary, num_classes=num_classes
@@ -344,29 +335,3 @@ class BoCCallback(Callback):
         if self.page and stage == "val" and trainer.state.fn == "fit":
             with self._policy.tolerated("the page"):
                 write_page(self._loops[stage], self._history, trainer, module, self.prefix)
-        every = self.plot_every_n_epochs
-        if every is None or trainer.fast_dev_run or (trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every):
-            return
-        folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
-        for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():
-            tag = f"{stage}/{self.prefix}/{name}"
-            with self._policy.tolerated(f"the figure {tag}"):
-                sent = [_send(figure, tag, trainer.global_step, logger) for logger in trainer.loggers]
-                if not any(sent):
-                    path = Path(folder) / f"{tag.replace('/', '-')}-step{trainer.global_step:06d}.png"
-                    with replacing(path) as temporary:
-                        figure.savefig(temporary, format="png")
-
-
-def _send(figure: Any, tag: str, step: int, logger: Any) -> bool:
-    """Send a figure to a TensorBoard, W&B or MLflow logger; returns False for another logger."""
-    kinds = {base.__name__ for base in type(logger).__mro__}  # names are the same in both libraries, and need no import
-    if "TensorBoardLogger" in kinds:
-        logger.experiment.add_figure(tag, figure, step)
-    elif "WandbLogger" in kinds:
-        logger.log_image(tag, [figure], step=step)
-    elif "MLFlowLogger" in kinds:
-        logger.experiment.log_figure(logger.run_id, figure, f"{tag}-step{step:06d}.png")
-    else:
-        return False
-    return True

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from .. import plots
 from ..core.schema import Counts
 from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.registry import required_extras
@@ -324,24 +323,6 @@ class LoopMetrics:
                 raise TypeError(f"BoCCallback found no logits of {loader.title}{why}") from loader.error
             loader.warn_of_error()
         return counts
-
-    def figures(self, *, draw: bool) -> dict[str, Any]:
-        """The figures of all loaders, if `draw` is set; to be called after `compute`.
-
-        In a distributed run, every process must call it, because the figures show the samples of all processes.
-        """
-        figures = {}
-        for index in self.reliable if draw else ():
-            loader, name = self.loaders[index], self._name(index, "coherence")
-            if int(Counts(*loader.total.counts).bad_targets) == 0:
-                with self.config.policy.tolerated(f"the figure {self.stage}/{name}"):
-                    figures[name] = plots.draw_tally(loader.total, loader.metric.num_classes)[0]
-        for index in self._compared():
-            separation, name = self.loaders[index].separation, self._name(index, "separation")
-            with separation.sync_context(), self.config.policy.tolerated(f"the figure {self.stage}/{name}"):  # type: ignore[union-attr]
-                if draw:
-                    figures[name] = separation.plot()[0]  # type: ignore[union-attr]
-        return figures
 
     def _has_samples(self, loader: LoaderMetrics, counts: BatchCounts) -> bool:
         has_samples = bool(loader.summary["samples"] + loader.summary["invalid"] > 0)  # of all processes
