@@ -124,6 +124,7 @@ def test_several_callbacks(tmp_path):
     [
         ({"keys": ("gap", "gapp")}, "expected keys as a list of names among samples, .*got .*gapp"),
         ({"every_n_train_steps": 0}, "expected every_n_train_steps"),
+        ({"keys": ()}, "expected keys as a list of names among samples"),
         ({"conformal_test": True, "alpha": 0}, r"expected alpha in \(0, 1\), got 0"),
         ({"on_error": "ignore"}, "expected on_error among warn, raise, got 'ignore'"),
         *(({"ood": x}, "expected ood as .* different names") for x in ("svhn", [1], {1: "svhn", 2: "svhn"})),

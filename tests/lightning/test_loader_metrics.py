@@ -25,8 +25,10 @@ from tests.lightning.cases import (
 )
 from tests.passes import count_passes
 from torch_boc import Acceptance, BoCMetric, BoCPredictor, BoCSeparation, ConformalTest
+from torch_boc.functional.checks import ProbabilityCheck
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.loader_metrics import LoopConfig, LoopMetrics
+from torch_boc.lightning.logit_source import LogitSource
 from torch_boc.metrics.error_policy import ErrorPolicy
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:nothing can be flagged")]
@@ -204,15 +206,16 @@ class TestConformalTest:
 def test_batches_cost_no_host_sync_and_no_memory(options):
     """After the first batch, which is looked at on a CPU in case it holds probabilities."""
     test = None if options is None else ConformalTest(**options)
-    callback, module = BoCCallback(ood={1: "near"}, conformal_test=test), classifier()
-    callback._config.separation.exact_up_to = 10
-    callback._begin("val", module, ["", "near"])
+    loop, source, module = (
+        loop_of(separation=BoCSeparation(SCORES, exact_up_to=10), blank_test=test),
+        LogitSource(),
+        classifier(),
+    )
     target = torch.zeros(20, dtype=torch.long)
 
     def step():
-        for place in (0, 1):
-            outputs = {"logits": torch.randn(20, 5)}
-            callback.on_validation_batch_end(None, module, outputs, (None, target), 0, place)
+        for part in loop.loaders:
+            part.add(source, {"logits": torch.randn(20, 5)}, (None, target), module)
 
     step()
     with NoHostSync(), torch.inference_mode():
@@ -224,7 +227,16 @@ def test_batches_cost_no_host_sync_and_no_memory(options):
         for _ in range(20):
             step()
         assert meter.live <= before
-    assert callback._loops["val"].compute(("samples",))["samples"] == 20 * 42
+    assert loop.compute(("samples",))["samples"] == 20 * 42
+
+
+def test_probabilities_that_a_gpu_finds_late_are_an_error_at_the_sanity_check(tmp_path, monkeypatch):
+    """There `update` does not wait for the device."""
+    monkeypatch.setattr(ProbabilityCheck, "check", lambda self, logits, dim=-1: setattr(self, "found", torch.tensor(1)))
+    run = trainer(tmp_path, BoCCallback())
+    with pytest.raises(TypeError, match="no logits of val: expected logits or log-probabilities, got probabilities"):
+        run.fit(classifier(), loader(TRAIN), loader(VAL))
+    assert run.global_step == 0
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,19 @@ class TestBinary:
         want = reference(torch.cat([torch.zeros_like(z), z], 1), (Y > 2).long())
         assert_values(run.callback_metrics, "val/boc/", want)
 
+    @pytest.mark.parametrize("returned", [False, True])
+    def test_an_ood_loader_without_a_loss_is_read_as_the_first(self, returned, tmp_path):
+        def step(module, batch):
+            z = module(batch[0])
+            if len(batch) > 1:
+                functional.binary_cross_entropy_with_logits(z[:, 0], (batch[1] > 2).float())
+            return z if returned else None
+
+        run = run_of(tmp_path, ood={1: "near"})
+        run.validate(Module(step, network(1)), [batches(), batches(lambda xy: (0.1 * xy[0],))], verbose=False)
+        z = network(1)(0.1 * X)
+        assert_values(run.callback_metrics, "val/boc/near/", reference(torch.cat([torch.zeros_like(z), z], 1)))
+
     def test_smoothed_targets_cost_what_needs_a_class(self, tmp_path):
         def step(module, batch):
             z = module(batch[0])[:, 0]
@@ -501,11 +514,11 @@ def test_targets_of_the_batch_in_order_are_no_contrastive_loss(tmp_path):
 
 def test_classes_results_and_progress_bar(tmp_path, monkeypatch):
     lines = []  # the logger of Lightning is silent where nobody listened at its import
-    monkeypatch.setattr("torch_boc.lightning.callback.log_info", lines.append)
+    monkeypatch.setattr("torch_boc.lightning.logit_source.log_info", lines.append)
     callback = BoCCallback(num_classes=CLASSES, prog_bar=("nll",))
     run = trainer(tmp_path, callback)
     run.fit(Module(logged), batches(), batches())
-    assert lines == ["BoCCallback: the logits of 5 classes are from cross_entropy"]
+    assert lines == ["torch_boc: the logits of 5 classes are from cross_entropy"]
     assert callback.results["val/boc/nll"] == pytest.approx(reference(network()(X), Y)["nll"], rel=1e-5)
     assert "val/boc/nll" in run.progress_bar_metrics
     assert "val/boc/gap" not in run.progress_bar_metrics

@@ -71,6 +71,7 @@ def validate_with_failures(folder: Path, module: Any) -> None:
 
     def failing(outputs: Any, batch: Any, module: Any) -> Any:
         calls.append(batch)
+        callback._loops["val"].worked.add(("val", 2))  # in an earlier epoch
         if module.global_rank == 1 and len(calls) <= 3:  # of two batches of loader 0
             callback._loops["val"].loaders[2].metric._first.found = torch.tensor(True)
             raise KeyError("heatmap")

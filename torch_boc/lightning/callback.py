@@ -11,13 +11,13 @@ from ..functional.summary import DEFAULT_KEYS
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.error_policy import ErrorPolicy
 from ..nn import Acceptance, ConformalTest
-from ._compat import Callback, log_info
+from ._compat import Callback
 from .loader_metrics import LoopConfig, LoopMetrics, loader_names, match_ood_loaders
 from .logit_source import LogitFunction, LogitSource, TargetSource
 from .page import History, write_page
 from .step import watch_step
 
-STEPS = {"train": "training_step", "val": "validation_step", "test": "test_step"}
+STEPS = ("training_step", "validation_step", "test_step")
 
 
 class BoCCallback(Callback):
@@ -99,7 +99,6 @@ class BoCCallback(Callback):
         alpha: the level of `rejection_rate`, as for `BoCMetric`, and of `flagged`.
         trials: as for `BoCMetric`.
         bins: as for `BoCMetric`.
-        validate_args: as for `BoCMetric`.
 
     Attributes:
         results: the values of the last validation or test, by the names that are logged.
@@ -132,13 +131,12 @@ class BoCCallback(Callback):
         alpha: float = 0.05,
         bins: int = 15,
         ignore_index: int | str | None = "loss",
-        validate_args: bool = True,
         conformal_test: bool | ConformalTest | None = None,
         max_error: float | None = None,
     ) -> None:
         super().__init__()
-        common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
-        metric = BoCMetric(num_classes, keys=keys or DEFAULT_KEYS, bins=bins, alpha=alpha, **common)
+        chosen = DEFAULT_KEYS if keys is None else keys
+        metric = BoCMetric(num_classes, keys=chosen, trials=trials, bins=bins, alpha=alpha, dim=-1)
         metric._first.remedy = "name what returns logits, as in BoCCallback(logits='model')"
         self.keys, self.prefix = tuple(metric.keys or ()), prefix
         self.prog_bar = check_names("prog_bar", prog_bar, self.keys) if prog_bar else ()
@@ -153,7 +151,7 @@ class BoCCallback(Callback):
         self._source = LogitSource(
             logits, target, dim, ignore_index=ignore_index, binary=binary, num_classes=num_classes
         )
-        separation = BoCSeparation(scores, nan_strategy="ignore", **common)
+        separation = BoCSeparation(scores, trials=trials, dim=-1, nan_strategy="ignore")
         self._policy = ErrorPolicy(on_error, "BoCCallback", "; on_error='raise' stops with the error")
         if max_error is not None:
             check_share("max_error", max_error)
@@ -173,7 +171,6 @@ class BoCCallback(Callback):
         self._loops: dict[str, LoopMetrics] = {}
         self.page, self._history = page, History()
         self._watches: list[Callable[[], None]] = []
-        self._origin_logged = False
 
     @property
     def state_key(self) -> str:
@@ -198,10 +195,10 @@ class BoCCallback(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin a run."""
         self.teardown(trainer, pl_module, stage)  # of a run that was interrupted
-        self._loops, self._origin_logged = {}, False
+        self._loops = {}
         self._policy.kinds.clear()
-        for loop, step in STEPS.items():
-            self._watches.append(watch_step(trainer.strategy, step, partial(self._watch, trainer, pl_module, loop)))
+        watch = partial(self._watch, trainer, pl_module)
+        self._watches = [watch_step(trainer.strategy, step, watch) for step in STEPS]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Find the submodule that makes the logits."""
@@ -214,53 +211,53 @@ class BoCCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Forget all earlier samples."""
-        self._begin("val", pl_module, loader_names(trainer, "val"), strict=trainer.sanity_checking)
+        self._begin(trainer, pl_module)
 
-    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Forget all earlier samples."""
-        self._begin("test", pl_module, loader_names(trainer, "test"))
+    on_test_epoch_start = on_validation_epoch_start
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Add the batch."""
-        self._add("val", outputs, batch, pl_module, dataloader_idx)
+        self._loops[_stage(trainer)].loaders[dataloader_idx].add(self._source, outputs, batch, pl_module)
 
-    def on_test_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Add the batch."""
-        self._add("test", outputs, batch, pl_module, dataloader_idx)
+    on_test_batch_end = on_validation_batch_end
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log the values of all batches together."""
+        stage = _stage(trainer)
+        loop = self._loops[stage]
+        if trainer.sanity_checking:
+            loop.check()
+            return
+        # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
+        self.results = self._log(stage, pl_module, on_step=False, on_epoch=True, sync_dist=True)
+        if stage == "val":
+            # Without a new test, none that belongs to earlier weights is kept.
+            blank = self._config.blank_test
+            self.conformal_test = loop.test or (None if blank is None else blank.clone())
+            self.acceptance = loop.acceptance
+            if self.page and trainer.state.fn == "fit":
+                with self._policy.tolerated("the page"):
+                    write_page(loop, self._history, trainer, pl_module, self.prefix)
+
+    on_test_epoch_end = on_validation_epoch_end
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the values of every n-th batch, each batch by itself. The first one shows whether there are logits."""
         if not self._is_read(trainer):
             self._source.forget()
             return
-        self._begin("train", pl_module, [""])
-        self._add("train", outputs, batch, pl_module)
+        self._begin(trainer, pl_module)
+        loop = self._loops["train"]
+        loop.loaders[0].add(self._source, outputs, batch, pl_module)
         if (trainer.fit_loop.total_batch_idx + 1) % self.every_n_train_steps:
-            self._loops["train"].check()
+            loop.check()
             return
         # Lightning's logger would repeat the values under later steps.
         values = self._log("train", pl_module, on_step=True, on_epoch=False, logger=False)
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.fit_loop.epoch_loop._batches_that_stepped)
-
-    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Log the values of all batches together."""
-        if trainer.sanity_checking:
-            self._loops["val"].check()
-        else:
-            self._finish("val", trainer, pl_module)
-            # Without a new test, none that belongs to earlier weights is kept.
-            blank = self._config.blank_test
-            self.conformal_test = self._loops["val"].test or (None if blank is None else blank.clone())
-            self.acceptance = self._loops["val"].acceptance
-
-    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Log the values of all batches together."""
-        self._finish("test", trainer, pl_module)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the model and the strategy as they were."""
@@ -277,17 +274,20 @@ class BoCCallback(Callback):
         first = "train" not in self._loops
         return every is not None and (first or (trainer.fit_loop.total_batch_idx + 1) % every == 0)
 
-    def _watch(self, trainer: Any, module: Any, stage: str, *args: Any) -> AbstractContextManager[Any]:
+    def _watch(self, trainer: Any, module: Any, *args: Any) -> AbstractContextManager[Any]:
         """What a step runs in: (batch, batch index, loader index)."""
+        stage = _stage(trainer)
         if callable(self._source.logits) or (stage == "train" and not self._is_read(trainer)):
             return nullcontext()
         key = (stage, args[2] if len(args) > 2 else 0)
         return self._source.watch(module, key, wrapped=trainer.strategy.model is not module)
 
-    def _begin(self, stage: str, module: Any, names: list[str], *, strict: bool = False) -> None:
+    def _begin(self, trainer: Any, module: Any) -> None:
+        stage = _stage(trainer)
+        names = loader_names(trainer, stage)
         self._source.attach(module)
         present, wrong = match_ood_loaders({} if stage == "train" else self.ood, names, stage)
-        if wrong and strict:
+        if wrong and trainer.sanity_checking:
             raise ValueError(wrong)
         if wrong:
             self._policy.handle(f"some ood loaders of {stage}", ValueError(wrong))
@@ -311,27 +311,17 @@ class BoCCallback(Callback):
         if earlier is not None:
             self._loops[stage].logged, self._loops[stage].worked = earlier.logged, earlier.worked
 
-    def _add(self, stage: str, outputs: Any, batch: Any, module: Any, index: int = 0) -> None:
-        first, loader = self._loops[stage].loaders[0], self._loops[stage].loaders[index]
-        loader.add(self._source, outputs, batch, module, first.metric.num_classes)
-        if not self._origin_logged and loader.origin:
-            self._origin_logged = True
-            classes = loader.metric.num_classes
-            log_info(f"{type(self).__name__}: the logits of {classes} classes are from {loader.origin}")
-
     def _log(self, stage: str, module: Any, **options: bool) -> dict[str, float]:
         values = self._loops[stage].compute(self.keys, if_labelled=self._if_labelled)
-        named = {f"{stage}/{self.prefix}/{key}": value for key, value in values.items()}
-        shown = {f"{stage}/{self.prefix}/{key}" for key in self.prog_bar}
+        start = f"{stage}/{self.prefix}/"
         with self._policy.tolerated(f"the log of {stage}"):
-            for bar in (False, True):
-                part = {name: value for name, value in named.items() if (name in shown) == bar}
-                module.log_dict(part, add_dataloader_idx=False, batch_size=1, prog_bar=bar, **options)
-        return {key: float(value) for key, value in named.items()}
+            for key, value in values.items():
+                shown = {"prog_bar": key in self.prog_bar, "add_dataloader_idx": False, "batch_size": 1}
+                module.log(start + key, value, **shown, **options)
+        return {start + key: float(value) for key, value in values.items()}
 
-    def _finish(self, stage: str, trainer: Any, module: Any) -> None:
-        # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
-        self.results = self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
-        if self.page and stage == "val" and trainer.state.fn == "fit":
-            with self._policy.tolerated("the page"):
-                write_page(self._loops[stage], self._history, trainer, module, self.prefix)
+
+def _stage(trainer: Any) -> str:
+    """What stands before the keys: "train", "val" or "test"."""
+    stage: str = trainer.state.stage.dataloader_prefix
+    return stage

@@ -30,6 +30,8 @@ def loader_names(trainer: Any, stage: str) -> list[str]:
     Loaders that do not run one after the other (`CombinedLoader` in another mode than "sequential") make one batch
     together, and count as one loader. There are no names before the loaders are known.
     """
+    if stage == "train":
+        return [""]
     # During `trainer.validate`, `trainer.val_dataloaders` may be those of an earlier fit.
     fitted = trainer.fit_loop.epoch_loop.val_loop
     loop = trainer.test_loop if stage == "test" else trainer.validate_loop if trainer.state.fn == "validate" else fitted
@@ -109,16 +111,14 @@ class LoaderMetrics:
     """The metrics of one loader.
 
     Args:
+        key: the stage and the index of the loader. The first is in-distribution.
         title: the loader in messages.
         config: what is measured.
-        index: its index. The first is in-distribution.
         ood: the indices of the out-of-distribution loaders.
 
     Attributes:
-        key: the stage and the index.
-        origin: where the logits are from, for the log.
         batches: how many batches of this process were read, skipped, and so on.
-        error: why no batch could be read so far.
+        error: the first error that made a batch, or the whole loader, unusable.
         ood: whether the samples are out-of-distribution. Their targets do not count.
         tests: the conformal test with the samples, or those with two halves of the samples of the first loader: the
             samples 0, 2, 4, ... of this process are in the first half, however the loader cuts them into batches.
@@ -129,33 +129,33 @@ class LoaderMetrics:
         detection: AUROC and so on against the first loader; empty if it is not compared.
     """
 
-    def __init__(self, title: str, config: LoopConfig, index: int, ood: Collection[int]) -> None:
-        self.title, self.ood, self.policy, self.group = title, index in ood, config.policy, config.group
-        self.key, self.origin = (title.partition(",")[0], index), ""
+    def __init__(self, key: tuple[str, int], title: str, config: LoopConfig, ood: Collection[int]) -> None:
+        first = key[1] == 0
+        self.key, self.title, self.ood, self.policy, self.group = key, title, key[1] in ood, config.policy, config.group
         self.batches, self._samples = BatchCounts(), 0
         self.error: Exception | None = None
-        compared = bool(ood) and (index == 0 or self.ood)
-        halves = 0 if config.blank_test is None else 1 if index or config.calibrated_test is not None else 2
+        scores = config.separation.scores if ood and (first or self.ood) else ()
+        acceptance = Acceptance(validate_args=False) if config.max_error is not None else None
+
+        def copies(number: int, part: Any) -> list[Any]:
+            return [deepcopy(part).to(config.device) for _ in range(number if part is not None else 0)]
+
         with torch.inference_mode(False):  # a state that is made in inference mode could not be changed outside
-            self.metric = deepcopy(config.metric).to(config.device)
-            self.separation = deepcopy(config.separation).to(config.device) if compared else None
-            self.tests = [deepcopy(config.blank_test).to(config.device) for _ in range(halves)]  # type: ignore[union-attr]
-            self.acceptances = [
-                Acceptance(validate_args=False).to(config.device)
-                for _ in range(2 if index == 0 and config.max_error is not None else 0)
-            ]
+            self.metric: BoCMetric = copies(1, config.metric)[0]
+            self.separation: BoCSeparation | None = copies(1, config.separation)[0] if scores else None
+            self.tests = copies(2 if first and config.calibrated_test is None else 1, config.blank_test)
+            self.acceptances = copies(2 if first else 0, acceptance)
         for metric in filter(None, (self.metric, self.separation)):
             metric.process_group = config.group
-        scores = [*(config.separation.scores if compared else ())]
         self._extras = required_extras([*scores, *(x.scoring.name for x in (*self.tests, *self.acceptances))])
         self.summary: dict[str, Tensor] = {}
         self.total = self.metric.total()
         self.detection: dict[str, Tensor] = {}
 
-    def add(self, source: LogitSource, outputs: Any, batch: Any, module: Any, classes: int | None) -> None:
-        """Add a batch. One that cannot be read is skipped, with a warning as soon as another one was read."""
+    def add(self, source: LogitSource, outputs: Any, batch: Any, module: Any) -> None:
+        """Add a batch. One that cannot be read is skipped."""
         try:
-            extracted = source.extract(outputs, batch, module, loader=self.key, ood=self.ood, classes=classes)
+            extracted = source.extract(outputs, batch, module, loader=self.key, ood=self.ood)
             self.metric.ignore_index, self.metric._first.binary = extracted.ignore_index, extracted.binary
             self.update(extracted.rows, extracted.target)
         except Exception as error:
@@ -163,19 +163,10 @@ class LoaderMetrics:
                 raise
             self.batches.skipped, self.error = self.batches.skipped + 1, self.error or error
         else:
-            self.origin = extracted.origin
             if extracted.misfit and not self.ood:
                 self.batches.misfits += 1
                 remedy = "; name the targets: target='key of the batch'"
                 self.policy.handle(f"the targets of {self.title}", ValueError(extracted.misfit + remedy))
-        if self.batches.read:
-            self.warn_of_error()
-
-    def warn_of_error(self) -> None:
-        """Warn of a batch that was skipped."""
-        if self.error is not None:
-            error, self.error = self.error, None
-            self.policy.handle(f"a batch of {self.title}", error)
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch, without waiting for the device; its tensors are not needed any more when this returns.
@@ -223,13 +214,16 @@ class LoaderMetrics:
             # Each process takes part in every exchange before it reports an error of its own.
             self.metric._report(Counts(*self.total.counts).invalid)
         except Exception as error:
-            self.batches.refused += 1
-            self.policy.handle(self.title, error)
+            self.refuse(error)
         if labelled and not self.ood:
             with self.policy.tolerated(f"what depends on the targets of {self.title}"):
                 self.metric._report(torch.tensor(0), Counts(*self.total.counts).bad_targets)
                 return
         self.summary |= {key: torch.full_like(self.summary["gap"], math.nan) for key in LABELLED_KEYS}
+
+    def refuse(self, error: Exception) -> None:
+        """Rely on no value of the loader."""
+        self.batches.refused, self.error = 1, error
 
 
 class LoopMetrics:
@@ -260,7 +254,7 @@ class LoopMetrics:
         self.stage, self.ood, self.config = stage, {*ood}, config
         self.names = [ood.get(index, name) for index, name in enumerate(names)]
         titles = [f"{stage}, loader {i} {name!r}" if len(names) > 1 else stage for i, name in enumerate(self.names)]
-        self.loaders = [LoaderMetrics(title, config, index, self.ood) for index, title in enumerate(titles)]
+        self.loaders = [LoaderMetrics((stage, index), title, config, self.ood) for index, title in enumerate(titles)]
         self.test: ConformalTest | None = None
         self.acceptance: Acceptance | None = None
         self.logged: dict[str, Tensor] = {}
@@ -281,18 +275,19 @@ class LoopMetrics:
             loader.sync(self.loaders[0], labelled=bool(about_targets))
         counts = self.check()
         self.reliable = [i for i, n in enumerate(counts) if not n.refused and self._has_samples(self.loaders[i], n)]
+        first, policy = self.loaders[0], self.config.policy
         if 0 in self.reliable:
             with torch.inference_mode(False):
-                tests, acceptances = self.loaders[0].tests, self.loaders[0].acceptances
-                self.test = tests[0].clone().merge(tests[1]) if len(tests) == 2 else None
-                self.acceptance = acceptances[0].clone().merge(acceptances[1]) if acceptances else None
+                self.test = first.tests[0].clone().merge(first.tests[1]) if len(first.tests) == 2 else None
+                self.acceptance = (
+                    first.acceptances[0].clone().merge(first.acceptances[1]) if first.acceptances else None
+                )
         values: dict[str, Tensor] = {}
         for index, (loader, n) in enumerate(zip(self.loaders, counts, strict=True)):
-            lost, name = n.skipped + (n.read if n.refused else 0), self._name(index, "skipped_batches")
-            if lost or name in self.logged:
-                values[name] = loader.summary["samples"].new_tensor(lost)
+            start = f"{self.names[index]}/" if index else ""
+            part: dict[str, Tensor] = {}
             if n.read and about_targets and not (n.labelled or n.misfits or loader.ood):
-                self.config.policy.warn_once(
+                policy.warn_once(
                     f"{', '.join(about_targets)} of {loader.title}: no batch has a target; give `keys` without these, "
                     "or the targets by target="
                 )
@@ -300,7 +295,10 @@ class LoopMetrics:
                 unlabelled = loader.ood or (if_labelled and n.read and not n.labelled)
                 chosen = [key for key in keys if not (unlabelled and key in LABELLED_KEYS)]
                 part = self._values(index, chosen, unknown=LABELLED_KEYS if n.misfits else ())
-                values |= {self._name(index, key): value for key, value in part.items()}
+            lost = n.skipped + (n.read if n.refused else 0)
+            if lost or f"{start}skipped_batches" in self.logged:
+                part["skipped_batches"] = loader.summary["samples"].new_tensor(lost)
+            values |= {start + key: value for key, value in part.items()}
         gone = {key: torch.full_like(value, math.nan) for key, value in self.logged.items() if key not in values}
         self.logged = values | gone
         return self.logged
@@ -311,17 +309,23 @@ class LoopMetrics:
         Returns:
             The counts of each loader, of all processes.
         """
+        for loader in self.loaders:
+            try:
+                loader.metric._first.raise_if_found()  # probabilities, which only a CPU finds at once
+            except ValueError as error:
+                loader.refuse(error)
         batches = torch.tensor([astuple(loader.batches) for loader in self.loaders], device=self.config.device)
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(batches, group=self.config.group)
         counts = [BatchCounts(*row) for row in batches.tolist()]
         for loader, n in zip(self.loaders, counts, strict=True):
-            if n.read:
+            if n.read and not n.refused:
                 self.worked.add(loader.key)
-            elif n.skipped and loader.key not in self.worked:
+            elif (n.read or n.skipped) and loader.key not in self.worked:
                 why = f": {loader.error}" if loader.error else " in another process"
                 raise TypeError(f"BoCCallback found no logits of {loader.title}{why}") from loader.error
-            loader.warn_of_error()
+            if loader.error is not None:
+                self.config.policy.handle(f"{'' if n.refused else 'a batch of '}{loader.title}", loader.error)
         return counts
 
     def _has_samples(self, loader: LoaderMetrics, counts: BatchCounts) -> bool:
@@ -332,22 +336,19 @@ class LoopMetrics:
             self.config.policy.handle(loader.title, ValueError(f"expected samples, got {got}, {remedy}"))
         return has_samples
 
-    def _compared(self) -> list[int]:
-        return [index for index in self.reliable if index in self.ood and 0 in self.reliable]
-
     def _values(self, index: int, keys: Sequence[str], unknown: Collection[str]) -> dict[str, Tensor]:
         """The values of a loader; NaN if they cannot be relied on, or are `unknown`."""
         loader, reliable = self.loaders[index], index in self.reliable
         gap, nan = loader.summary["gap"], torch.full_like(loader.summary["gap"], math.nan)
         values = {key: loader.summary[key] if reliable and key not in unknown else nan for key in keys}
         if loader.ood:
-            scores = self.config.separation.scores
-            values |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
-        if index in self._compared():
-            values["gap_shift"] = gap - self.loaders[0].summary["gap"]
-            large = {key for key, x in loader.detection.items() if key.endswith("_error") and x > NEGLIGIBLE_ERROR}
-            logged = {key for key in loader.detection if key in values or (key in large and key[:-6] in values)}
-            values |= {key: x for key, x in loader.detection.items() if key in logged}
+            compared = reliable and 0 in self.reliable
+            values["gap_shift"] = gap - self.loaders[0].summary["gap"] if compared else nan
+            for key in (f"{name}_{kind}" for name in self.config.separation.scores for kind in ("auroc", "fpr95")):
+                values[key] = loader.detection[key] if compared else nan
+                error = loader.detection.get(f"{key}_error", nan)
+                if compared and error > NEGLIGIBLE_ERROR:
+                    values[f"{key}_error"] = error
         if self.config.blank_test is not None:
             values["flagged"] = nan
             test = self.config.calibrated_test or (self.test if index else loader.tests[0])
@@ -358,7 +359,7 @@ class LoopMetrics:
                     values["flagged"] = flagged_share(counts, tested.counts, alpha, tested.invalid)
                 else:
                     needed = f"expected enough held-out samples to flag one at alpha={alpha}, got {sum(samples)}"
-                    self.config.policy.handle(f"`{self._name(index, 'flagged')}` of {self.stage}", ValueError(needed))
+                    self.config.policy.handle(f"`flagged` of {loader.title}", ValueError(needed))
         if index == 0 and self.config.max_error is not None:
             values["accepted"] = nan
             if reliable and bool(loader.acceptances[0].samples.sum()):
@@ -366,6 +367,3 @@ class LoopMetrics:
                     warnings.filterwarnings("ignore", "nothing can be accepted")
                     values["accepted"] = loader.acceptances[0].coverage(loader.acceptances[1], self.config.max_error)[0]
         return values
-
-    def _name(self, index: int, key: str) -> str:
-        return key if index == 0 else f"{self.names[index]}/{key}"

@@ -14,6 +14,7 @@ from ..data.label_shift import predicts_next
 from ..data.losses import LossCall, capture_losses, class_targets, same_memory
 from ..functional.checks import as_binary, class_axis
 from ..metrics.watching import Hook
+from ._compat import log_info
 from .step import ModuleCalls
 
 LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]
@@ -29,7 +30,6 @@ class ExtractedLogits(NamedTuple):
         ignore_index: samples with this target do not count.
         binary: whether the rows are (0, z) of single logits z.
         misfit: why a target that is there could not be used, or "".
-        origin: where the logits are from, for the log.
     """
 
     rows: Tensor
@@ -37,7 +37,6 @@ class ExtractedLogits(NamedTuple):
     ignore_index: int | None
     binary: bool
     misfit: str
-    origin: str
 
 
 class LogitSource:
@@ -55,8 +54,8 @@ class LogitSource:
 
     >>> source = LogitSource()
     >>> extracted = source.extract({"logits": torch.zeros(2, 3)}, (torch.zeros(2, 5), torch.tensor([0, 1])), None)
-    >>> extracted.rows.shape, extracted.target, extracted.origin
-    (torch.Size([2, 3]), tensor([0, 1]), 'what the step returned')
+    >>> extracted.rows.shape, extracted.target
+    (torch.Size([2, 3]), tensor([0, 1]))
     """
 
     def __init__(
@@ -90,6 +89,8 @@ class LogitSource:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+        self._classes: int | None = None  # of the first logits, which were logged
+        self._single = False  # whether they were the single logits of a binary loss
         self._settled = set[Any]()  # the loaders whose logits are not those of a module
         self._one_hot = dict[Any, bool]()  # whether the first targets of a loader were one-hot floats
         self.forget()
@@ -113,10 +114,8 @@ class LogitSource:
             yield
         self._calls = losses.calls
 
-    def extract(
-        self, outputs: Any, batch: Any, module: Any, *, loader: Any = 0, ood: bool = False, classes: int | None = None
-    ) -> ExtractedLogits:
-        """The logits of a step and their targets, if there are some; neither is kept.
+    def extract(self, outputs: Any, batch: Any, module: Any, *, loader: Any = 0, ood: bool = False) -> ExtractedLogits:
+        """The logits of a step and their targets, if there are some; neither is kept. The first origin is logged.
 
         With `ood`, the target of a whole sample is left out, because it is a class that the model does not have. The
         targets of pixels and tokens may still say which of them do not count.
@@ -127,24 +126,22 @@ class LogitSource:
             module: the user's module.
             loader: which loader the batch is from, as in `watch`.
             ood: whether its samples are out-of-distribution.
-            classes: the number of classes, if it is known.
         """
         try:
-            logits, target, call, origin = self._choose(outputs, batch, module, self.num_classes or classes)
-            if not origin.startswith("the module"):
-                self._settled.add(loader)
+            logits, target, call, origin = self._choose(outputs, batch, module)
         finally:
             self.forget()
-        binary, dim, misfit = self.binary, self.dim, ""
-        if call is not None:
-            binary = binary or call.binary
-            alike = logits.shape == call.logits.shape and logits.stride() == call.logits.stride()
-            if dim is None:
-                logits = logits if alike else call.logits  # such as flattened or transposed tokens
-                dim = None if call.binary else 1
+        if not origin.startswith("the module"):
+            self._settled.add(loader)
+        binary, dim, misfit = self.binary or (self._single if call is None else call.binary), self.dim, ""
+        if call is not None and dim is None:
+            if (logits.shape, logits.stride()) != (call.logits.shape, call.logits.stride()):
+                logits = call.logits  # such as flattened or transposed tokens
+            dim = None if call.binary else 1
+        guessed = call is None and self.target is None and not callable(self.logits)
         if call is not None and self.target is None:
             target = self._loss_target(call, batch, loader)
-        elif self.target is not None or not callable(self.logits):
+        elif guessed or self.target is not None:
             try:
                 target = self._find(outputs, batch, module, logits, dim, binary=binary)
             except ValueError as error:
@@ -153,26 +150,32 @@ class LogitSource:
             rows, target = as_binary(logits, target, dim=dim)
         else:
             rows = logits.movedim(class_axis(logits, target) if dim is None else dim, -1) if logits.ndim else logits
-        if call is not None and target is not None and target.numel() * rows.shape[-1] == rows.numel():
-            target = target.reshape(rows.shape[:-1])  # the loss may have had another view
         if rows.shape[-1:] == (1,):
             got = f"single logits of shape {tuple(logits.shape)}"
             raise ValueError(f"expected at least 2 classes, got {got}; BoCCallback(binary=True) takes them")
-        guessed = call is None and target is not None and self.target is None and not callable(self.logits)
-        if guessed and rows.ndim == 3 and any(predicts_next(part, rows.shape[-1]) for part in module.modules()):
+        if call is not None:
+            if target is not None and target.numel() * rows.shape[-1] == rows.numel():
+                target = target.reshape(rows.shape[:-1])  # the loss may have had another view
+            samples = _num_samples(batch)
+            if rows.ndim == 2 and 0 < samples < len(rows) and len(rows) % samples == 0:
+                rows = rows.unflatten(0, (samples, -1))  # the tokens of a sample stay together
+                target = None if target is None else target.unflatten(0, (samples, -1))
+        if (
+            guessed
+            and target is not None
+            and rows.ndim == 3
+            and any(predicts_next(part, rows.shape[-1]) for part in module.modules())
+        ):
             target, misfit = None, "expected the loss of a causal language model, which shifts the labels, got none"
-        samples = _num_samples(batch)
-        if call is not None and rows.ndim == 2 and 0 < samples < len(rows) and len(rows) % samples == 0:
-            rows = rows.unflatten(0, (samples, -1))  # the tokens of a sample stay together
-            target = None if target is None else target.unflatten(0, (samples, -1))
         ignore_index: Any = self.ignore_index
         if ignore_index == "loss":
             ignore_index = -100 if call is None or call.ignore_index is None else call.ignore_index
-        return ExtractedLogits(rows, None if ood and rows.ndim == 2 else target, ignore_index, binary, misfit, origin)
+        if self._classes is None and rows.ndim > 1:
+            self._classes, self._single = rows.shape[-1], binary
+            log_info(f"torch_boc: the logits of {self._classes} classes are from {origin}")
+        return ExtractedLogits(rows, None if ood and rows.ndim == 2 else target, ignore_index, binary, misfit)
 
-    def _choose(
-        self, outputs: Any, batch: Any, module: Any, classes: int | None
-    ) -> tuple[Tensor, Tensor | None, LossCall | None, str]:
+    def _choose(self, outputs: Any, batch: Any, module: Any) -> tuple[Tensor, Tensor | None, LossCall | None, str]:
         """The logits, their target if the user gives both, the loss that got them, and where they are from."""
         calls = [call for call in self._calls if not call.refused]
         if callable(self.logits):
@@ -198,7 +201,7 @@ class LogitSource:
         if len(calls) == 1:
             return calls[0].logits, None, calls[0], calls[0].loss
         outputs_of = self._module_outputs(module)
-        fitting = [(name, x) for name, x in outputs_of if self._fits(x, outputs, batch, module, classes)]
+        fitting = [(name, x) for name, x in outputs_of if self._fits(x, outputs, batch, module)]
         if len(fitting) == 1 and not self._calls:
             ((name, logits),) = fitting
             return logits, None, None, f"the module {name or type(module).__name__!r}"
@@ -234,12 +237,13 @@ class LogitSource:
                 different.append((names[part], logits))
         return different
 
-    def _fits(self, logits: Tensor, outputs: Any, batch: Any, module: Any, classes: int | None) -> bool:
+    def _fits(self, logits: Tensor, outputs: Any, batch: Any, module: Any) -> bool:
         """Whether logits fit the target, or without one the samples and the known number of classes."""
-        if classes and not self.binary and classes not in (logits.shape[1], logits.shape[-1]):
+        classes, binary = self.num_classes or self._classes, self.binary or self._single
+        if classes and not binary and classes not in (logits.shape[1], logits.shape[-1]):
             return False
         with suppress(ValueError):
-            if self._find(outputs, batch, module, logits, self.dim, binary=self.binary) is not None:
+            if self._find(outputs, batch, module, logits, self.dim, binary=binary) is not None:
                 return True
         return bool(classes and len(logits) == _num_samples(batch))
 
