@@ -26,7 +26,7 @@ def work(rank, port, folder):
     torch.set_num_threads(1)
     found = []
     for by_batch in (False, True):
-        boc = BoCTrainerMetrics(keys=EVERY, keep_logits=by_batch)
+        boc = BoCTrainerMetrics(keys=EVERY)
         trainer = make_trainer(bert_tagger(), tagged(), boc, folder, ddp_backend="gloo", batch_eval_metrics=by_batch)
         found.append(trainer.evaluate() | {"classes": classes(trainer)})
     assert trainer.args.world_size == 2

@@ -62,11 +62,10 @@ def test_classification(tmp_path, make, data, loop):
         return
     plain = make_trainer(model, data(), None, tmp_path, **{**options, "batch_eval_metrics": False})
     logits = plain.predict(data()).predictions
-    for keep_logits in (False, True):
-        boc = BoCTrainerMetrics(keep_logits=keep_logits)
-        found = make_trainer(model, data(), boc, tmp_path, **options).predict(data()).predictions
-        np.testing.assert_array_equal(found.prediction.clip(min=0), logits.argmax(-1))
-    np.testing.assert_array_equal(found["logits"], logits, strict=True)
+    boc = BoCTrainerMetrics(preprocess_logits_for_metrics=lambda logits, labels: logits)
+    found = make_trainer(model, data(), boc, tmp_path, **options).predict(data()).predictions
+    np.testing.assert_array_equal(found.prediction.clip(min=0), logits.argmax(-1))
+    np.testing.assert_array_equal(found["own"], logits, strict=True)
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
@@ -129,17 +128,12 @@ def log_loss(outcome):
     return {"nll": -chosen[labels != -100].mean()}
 
 
-def test_own_metrics_are_right_or_refused(tmp_path):
-    def evaluated(own, key, keep_logits):
-        boc = BoCTrainerMetrics(compute_metrics=own, keys=[key], keep_logits=keep_logits)
-        return make_trainer(bert_tagger(), tagged(), boc, tmp_path).evaluate()
-
-    for own, key, keep_logits in ((accuracy, "accuracy", None), (log_loss, "nll", None)):
-        results = evaluated(own, key, keep_logits)
-        name = "eval_hits" if own is accuracy else "eval_nll"
-        assert results[name] == pytest.approx(results[f"eval_boc_{key}"], rel=1e-5)
-    with pytest.raises(ValueError, match=r"keep_logits=True or preprocess_logits_for_metrics= for a compute_metrics"):
-        evaluated(log_loss, "nll", False)
+@pytest.mark.parametrize(("own", "key"), [(accuracy, "accuracy"), (log_loss, "nll")])
+def test_own_metrics_get_the_logits(own, key, tmp_path):
+    boc = BoCTrainerMetrics(compute_metrics=own, keys=[key])
+    results = make_trainer(bert_tagger(), tagged(), boc, tmp_path).evaluate()
+    name = "eval_hits" if own is accuracy else "eval_nll"
+    assert results[name] == pytest.approx(results[f"eval_boc_{key}"], rel=1e-5)
 
 
 def test_own_metrics_by_batch_see_inputs_and_losses(tmp_path):
@@ -301,7 +295,7 @@ def test_what_does_not_count(causal):
 
 def test_preprocess_reads_nothing_back():
     """Also not whether the first batch has probabilities, which on a GPU is read with the results."""
-    for boc in (BoCTrainerMetrics(causal=True, keep_logits=True), BoCTrainerMetrics(causal=False)):
+    for boc in (BoCTrainerMetrics(causal=True, compute_metrics=accuracy), BoCTrainerMetrics(causal=False)):
         with FakeTensorMode(), NoHostSync():
             logits, target = torch.randn(12, 5, 7, device="cuda"), torch.randint(7, (12, 5), device="cuda")
             found = boc.preprocess(logits, target)
@@ -350,8 +344,8 @@ def refused(*given, **options):
     ("call", "message"),
     [
         (
-            lambda: BoCTrainerMetrics(keys=["ece_classwise"], keep_logits=False),
-            "expected the logits to be kept for the key",
+            refused(torch.randn(4, 1025), torch.arange(4), compute_metrics=accuracy),
+            "expected preprocess_logits_for_metrics= for a compute_metrics of 1025 classes",
         ),
         (lambda: BoCTrainerMetrics(keys=["gap", "magic"]), "among samples, invalid, confidence"),
         (refused(torch.randn(4, 3), torch.arange(4), causal=True), r"\(N, T\) with causal"),
@@ -379,10 +373,14 @@ def test_predicted_classes_are_those_of_the_logits(shape):
 
 
 @pytest.mark.parametrize(
-    ("own", "keep_logits", "classes", "kept"),
-    [(None, None, 7, False), (accuracy, None, 1024, True), (accuracy, True, 1025, True)],
+    ("options", "kept"),
+    [
+        ({}, []),
+        ({"compute_metrics": accuracy}, ["logits"]),
+        ({"keys": ["ece_classwise"]}, ["logits"]),
+        ({"compute_metrics": accuracy, "preprocess_logits_for_metrics": lambda logits, labels: labels}, ["own"]),
+    ],
 )
-def test_logits_are_kept_where_the_docstring_says(own, keep_logits, classes, kept):
-    boc = BoCTrainerMetrics(compute_metrics=own, keep_logits=keep_logits)
-    predictions = boc.preprocess(torch.randn(4, classes), torch.arange(4))
-    assert list(predictions.keys()) == ["columns", "classes", *(["logits"] if kept else [])]
+def test_what_is_kept_for_own_metrics(options, kept):
+    predictions = BoCTrainerMetrics(**options).preprocess(torch.randn(4, 1024), torch.arange(4))
+    assert [*predictions] == ["columns", "classes", *kept]

@@ -24,8 +24,7 @@ _log = logging.getLogger(__name__)
 PADDING = -100
 # How many samples are counted at once. The tokens of a whole evaluation may be too many.
 BLOCK_SAMPLES = 2**20
-# With at most this many classes, logits are kept for your own metrics: at most 4 kB in float32 for a row. A row is a
-# sample, or a token if every token has a label.
+# Up to so many classes, logits are kept for your own metrics: 4 kB in float32 for a row, a sample or a labelled token.
 KEPT_CLASSES = 1024
 
 
@@ -34,10 +33,9 @@ class BoCTrainerMetrics:
 
     `preprocess` computes seven numbers for each row of logits, on the device, before anything is gathered. The call of
     the object computes the metrics from these numbers. Neither memory nor traffic grows with the number of classes,
-    unless the logits are kept.
+    unless the logits are kept, for a `compute_metrics` of your own.
 
-    `trainer.predict(...).predictions` is a `Predictions`: `predictions.prediction` are the predicted classes,
-    and `predictions["logits"]` the logits if they were kept.
+    `trainer.predict(...).predictions` is a `Predictions`: `predictions.prediction` are the predicted classes.
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
     outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
@@ -48,13 +46,11 @@ class BoCTrainerMetrics:
 
     Args:
         compute_metrics: your own function, as for Trainer; its results are added to those of the probe. It receives the
-            logits, exactly as from Trainer. With `batch_eval_metrics=True` it must take `compute_result`, as without
-            the probe, and after an interrupted evaluation both need a reset: `boc.reset()`.
-        preprocess_logits_for_metrics: your own function, as for Trainer. What it returns is gathered and given to
-            `compute_metrics` instead of the logits.
-        keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
-            kept if there is a `compute_metrics`, there are at most 1,024 classes and there is no
-            `preprocess_logits_for_metrics`. Above, a `compute_metrics` needs one of the two.
+            logits, exactly as from Trainer; for more than 1,024 classes give a `preprocess_logits_for_metrics`, too.
+            With `batch_eval_metrics=True` it must take `compute_result`, as without the probe, and after an interrupted
+            evaluation both need a reset: `boc.reset()`.
+        preprocess_logits_for_metrics: your own function, as for Trainer. What it returns is gathered, given to
+            `compute_metrics` instead of the logits, and is `predictions["own"]` after `predict`.
         trials: the number of coin flips of the test.
         bins: the number of equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -62,7 +58,7 @@ class BoCTrainerMetrics:
             label, as in token classification. By default the model given to `arguments` decides. For labels of shape
             (N, T) and a model of an unknown kind it must be given.
         keys: which keys of `BoCMetric` to log; by default `accuracy`, `ece` and `nll`, if there are labels, then
-            `confidence`, `dominance`, `gap` and `free_gap`. For `ece_classwise` the logits must be kept.
+            `confidence`, `dominance`, `gap` and `free_gap`. For `ece_classwise` the logits are kept.
         prefix: stands before each key, with an underscore; "" for no prefix.
 
     Attributes:
@@ -83,7 +79,6 @@ class BoCTrainerMetrics:
         *,
         compute_metrics: Callable[..., Mapping[str, Any]] | None = None,
         preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None,
-        keep_logits: bool | None = None,
         trials: int = 100,
         bins: int = 15,
         alpha: float = 0.05,
@@ -96,16 +91,8 @@ class BoCTrainerMetrics:
         # Every process has the columns of all, and nothing is synced.
         self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False, **more)
         self._extras = () if {*RISK_KEYS}.isdisjoint(self.keys) else ("log_odds",)
-        if preprocess_logits_for_metrics is not None:
-            if keep_logits:
-                raise ValueError("expected keep_logits=None with preprocess_logits_for_metrics, got True")
-            keep_logits = False
-        if CLASSWISE in self.keys:
-            if keep_logits is False:
-                raise ValueError(f"expected the logits to be kept for the key {CLASSWISE!r}; give keep_logits=True")
-            keep_logits = True
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
-        self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
+        self.compute_metrics = compute_metrics
         self.causal, self._told = causal, False
         self._model: nn.Module | None = None
         self.prefix = f"{prefix}_" if prefix else ""
@@ -126,9 +113,8 @@ class BoCTrainerMetrics:
     def preprocess(self, logits: Any, labels: Any = None) -> Any:
         """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 7), or (N, T, C) to (N, T, 7), in float64.
 
-        Nothing is read back from the device. Without labels there are five columns. If the logits are kept, or if you
-        gave a `preprocess_logits_for_metrics`, they or its result are part of the result. Several outputs stay a tuple:
-        the first becomes a `Predictions`, and the others are kept if the first is.
+        Nothing is read back from the device. Without labels there are five columns. Several outputs stay a tuple: the
+        first becomes a `Predictions`, and the others are kept for a `compute_metrics` of your own.
         """
         outputs, logits = logits, first_of(logits)
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
@@ -150,17 +136,17 @@ class BoCTrainerMetrics:
         classes = logits.shape[-1]
         number = torch.full(logits.shape[:1], classes, device=logits.device)
         ours = {"columns": torch.stack([to_wide(column) for column in columns], -1), "classes": number}
-        keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
-        if self.preprocess_logits_for_metrics is not None:
-            outputs = self.preprocess_logits_for_metrics(outputs, labels)
-            ours["own"] = first_of(outputs)
-        elif keeps if self.keep_logits is None else self.keep_logits:
-            ours["logits"] = logits.detach()
-        elif self.compute_metrics is not None:
+        own = self.preprocess_logits_for_metrics
+        if own is None and self.compute_metrics is not None and classes > KEPT_CLASSES:
             raise ValueError(
-                f"expected keep_logits=True or preprocess_logits_for_metrics= for a compute_metrics of {classes} "
-                "classes, got neither"
+                f"expected preprocess_logits_for_metrics= for a compute_metrics of {classes} classes, got none; it "
+                "chooses what is kept, such as logits.argmax(-1)"
             )
+        if CLASSWISE in self.keys or (own is None and self.compute_metrics is not None):
+            ours["logits"] = logits.detach()
+        if own is not None:
+            outputs = own(outputs, labels)
+            ours["own"] = first_of(outputs)
         predictions = Predictions(ours)
         if not isinstance(outputs, tuple | list):
             return predictions
@@ -253,8 +239,8 @@ class Predictions(dict[str, Any]):
 
     `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
     free_gap, and with labels target and distance. `predictions["classes"]` is the number of classes, for each sample.
-    `predictions["logits"]` are the logits if they were kept, and `predictions["own"]` is the result of your own
-    `preprocess_logits_for_metrics`.
+    `predictions["logits"]` are the logits if they were kept for your own `compute_metrics`, and `predictions["own"]` is
+    the result of your own `preprocess_logits_for_metrics`.
     """
 
     @property
