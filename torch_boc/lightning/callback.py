@@ -291,21 +291,19 @@ class BoCCallback(Callback):
             raise ValueError(wrong)
         if wrong:
             self._policy.handle(f"some ood loaders of {stage}", ValueError(wrong))
-        calibrated_test = None
-        if stage == "test" and self.conformal_test is not None:
-            if self.conformal_test.calibrated:
-                calibrated_test = self.conformal_test
-            else:
-                self._policy.warn_once(
-                    f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
-                    "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
-                )
+        test = self.conformal_test if stage == "test" else None
+        if test is not None and not test.calibrated:
+            test = None
+            self._policy.warn_once(
+                f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
+                "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
+            )
         # If several processes work on each sample, only those of one group have different samples.
         mesh = module.device_mesh
         group = None if mesh is None else mesh["data_parallel"].get_group()
-        options: dict[str, Any] = {"device": module.device, "group": group, "calibrated_test": calibrated_test}
+        options: dict[str, Any] = {"device": module.device, "group": group, "calibrated_test": test}
         if stage != "val":
-            options |= {"max_error": None, "blank_test": self._config.blank_test if calibrated_test else None}
+            options |= {"max_error": None, "blank_test": None if test is None else self._config.blank_test}
         earlier = self._loops.get(stage)
         self._loops[stage] = LoopMetrics(stage, names, present, replace(self._config, **options))
         if earlier is not None:

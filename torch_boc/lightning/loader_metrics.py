@@ -278,10 +278,8 @@ class LoopMetrics:
         first, policy = self.loaders[0], self.config.policy
         if 0 in self.reliable:
             with torch.inference_mode(False):
-                self.test = first.tests[0].clone().merge(first.tests[1]) if len(first.tests) == 2 else None
-                self.acceptance = (
-                    first.acceptances[0].clone().merge(first.acceptances[1]) if first.acceptances else None
-                )
+                both = (first.tests, first.acceptances)
+                self.test, self.acceptance = (x[0].clone().merge(x[1]) if len(x) == 2 else None for x in both)
         values: dict[str, Tensor] = {}
         for index, (loader, n) in enumerate(zip(self.loaders, counts, strict=True)):
             start = f"{self.names[index]}/" if index else ""

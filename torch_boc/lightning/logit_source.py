@@ -127,8 +127,9 @@ class LogitSource:
             loader: which loader the batch is from, as in `watch`.
             ood: whether its samples are out-of-distribution.
         """
+        step = (outputs, batch, module)
         try:
-            logits, target, call, origin = self._choose(outputs, batch, module)
+            logits, target, call, origin = self._choose(*step)
         finally:
             self.forget()
         if not origin.startswith("the module"):
@@ -143,7 +144,7 @@ class LogitSource:
             target = self._loss_target(call, batch, loader)
         elif guessed or self.target is not None:
             try:
-                target = self._find(outputs, batch, module, logits, dim, binary=binary)
+                target = self._find(step, logits, dim, binary=binary)
             except ValueError as error:
                 misfit = str(error)
         if binary:
@@ -153,6 +154,7 @@ class LogitSource:
         if rows.shape[-1:] == (1,):
             got = f"single logits of shape {tuple(logits.shape)}"
             raise ValueError(f"expected at least 2 classes, got {got}; BoCCallback(binary=True) takes them")
+        ignore_index: Any = -100 if self.ignore_index == "loss" else self.ignore_index
         if call is not None:
             if target is not None and target.numel() * rows.shape[-1] == rows.numel():
                 target = target.reshape(rows.shape[:-1])  # the loss may have had another view
@@ -160,16 +162,10 @@ class LogitSource:
             if rows.ndim == 2 and 0 < samples < len(rows) and len(rows) % samples == 0:
                 rows = rows.unflatten(0, (samples, -1))  # the tokens of a sample stay together
                 target = None if target is None else target.unflatten(0, (samples, -1))
-        if (
-            guessed
-            and target is not None
-            and rows.ndim == 3
-            and any(predicts_next(part, rows.shape[-1]) for part in module.modules())
-        ):
+            if self.ignore_index == "loss" and call.ignore_index is not None:
+                ignore_index = call.ignore_index
+        elif guessed and target is not None and rows.ndim == 3 and _shifts_labels(module, rows.shape[-1]):
             target, misfit = None, "expected the loss of a causal language model, which shifts the labels, got none"
-        ignore_index: Any = self.ignore_index
-        if ignore_index == "loss":
-            ignore_index = -100 if call is None or call.ignore_index is None else call.ignore_index
         if self._classes is None and rows.ndim > 1:
             self._classes, self._single = rows.shape[-1], binary
             log_info(f"torch_boc: the logits of {self._classes} classes are from {origin}")
@@ -201,13 +197,13 @@ class LogitSource:
         if len(calls) == 1:
             return calls[0].logits, None, calls[0], calls[0].loss
         outputs_of = self._module_outputs(module)
-        fitting = [(name, x) for name, x in outputs_of if self._fits(x, outputs, batch, module)]
+        fitting = [(name, x) for name, x in outputs_of if self._fits(x, (outputs, batch, module))]
         if len(fitting) == 1 and not self._calls:
             ((name, logits),) = fitting
             return logits, None, None, f"the module {name or type(module).__name__!r}"
         seen = [call.refused or f"{call.loss} of logits {tuple(call.logits.shape)}" for call in self._calls]
         seen += [f"module {name or type(module).__name__!r} returning {tuple(x.shape)}" for name, x in outputs_of]
-        names = [name for name, _ in outputs_of if name]
+        names = [name for name, _ in fitting or outputs_of if name]
         if self._modules and not names:
             names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
         # The output of a module would be what the refused loss got, or there are several.
@@ -237,24 +233,23 @@ class LogitSource:
                 different.append((names[part], logits))
         return different
 
-    def _fits(self, logits: Tensor, outputs: Any, batch: Any, module: Any) -> bool:
+    def _fits(self, logits: Tensor, step: tuple[Any, Any, Any]) -> bool:
         """Whether logits fit the target, or without one the samples and the known number of classes."""
         classes, binary = self.num_classes or self._classes, self.binary or self._single
         if classes and not binary and classes not in (logits.shape[1], logits.shape[-1]):
             return False
         with suppress(ValueError):
-            if self._find(outputs, batch, module, logits, self.dim, binary=binary) is not None:
+            if self._find(step, logits, self.dim, binary=binary) is not None:
                 return True
-        return bool(classes and len(logits) == _num_samples(batch))
+        return bool(classes and len(logits) == _num_samples(step[1]))
 
-    def _find(
-        self, outputs: Any, batch: Any, module: Any, logits: Tensor, dim: int | None, *, binary: bool
-    ) -> Tensor | None:
+    def _find(self, step: tuple[Any, Any, Any], logits: Tensor, dim: int | None, *, binary: bool) -> Tensor | None:
         """The target that the user names, or the one that is found."""
+        outputs, batch, _ = step
         if self.target is None:
             return find_target(outputs, batch, logits, dim=dim, binary=binary)
         if callable(self.target):
-            target = self.target(outputs, batch, module)
+            target = self.target(*step)
         else:
             try:
                 target = (batch if isinstance(self.target, int) else fields(batch) | fields(outputs))[self.target]
@@ -294,3 +289,7 @@ def _tensors(batch: Any) -> list[Tensor]:
 
 def _num_samples(batch: Any) -> int:
     return next((len(x) for x in _tensors(batch)), 0)
+
+
+def _shifts_labels(module: nn.Module, classes: int) -> bool:
+    return any(predicts_next(part, classes) for part in module.modules())

@@ -41,10 +41,7 @@ def watch_step(strategy: Any, step: str, watch: Callable[..., AbstractContextMan
     def end() -> None:
         shadow.watchers.remove(watch)
         if not shadow.watchers and vars(strategy).get(step) is shadow:
-            if getattr(shadow.inner, "__self__", None) is strategy:
-                delattr(strategy, step)
-            else:
-                setattr(strategy, step, shadow.inner)
+            delattr(strategy, step)
 
     return end
 
