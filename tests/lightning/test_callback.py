@@ -23,7 +23,7 @@ from tests.lightning.cases import (
     trainer,
     validated,
 )
-from torch_boc import BoCMetric, bag_of_coins
+from torch_boc import bag_of_coins
 from torch_boc.functional.summary import CLASSWISE, DEFAULT_KEYS, RISK_KEYS
 from torch_boc.lightning import BoCCallback
 
@@ -109,16 +109,6 @@ def test_training_steps(tmp_path):
         assert float(row["train/boc/nll"]) > 0
 
 
-def test_several_callbacks(tmp_path):
-    callbacks = BoCCallback(keys=("gap",)), BoCCallback(keys=("gap",), prefix="part", logits="model.2")
-    run = trainer(tmp_path, *callbacks)
-    run.validate(classifier(), loader(VAL), verbose=False)
-    assert set(run.callback_metrics) == {"val/boc/gap", "val/part/gap"}
-    assert run.callback_metrics["val/boc/gap"] == run.callback_metrics["val/part/gap"]
-    with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
-        trainer(tmp_path, BoCCallback(), BoCCallback())
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -133,37 +123,6 @@ def test_several_callbacks(tmp_path):
 def test_wrong_arguments_are_refused_at_once(options, message):
     with pytest.raises(ValueError, match=message):
         BoCCallback(**options)
-
-
-@pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
-@pytest.mark.parametrize("precision", ["bf16-true", "16-mixed", "64-true"])
-def test_precision_flags(precision, tmp_path):
-    module, seen, keys = classifier(), [], ("samples", "gap", "accuracy")
-    run = trainer(tmp_path, BoCCallback(logits="model.2", keys=keys), precision=precision)
-    run.fit(module, loader(VAL), loader(VAL))
-    module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach().clone()))
-    run.validate(module, loader(VAL), verbose=False)
-    metric = BoCMetric()
-    for logits, (_, target) in zip(seen, loader(VAL), strict=True):
-        metric.update(logits, target)
-    assert seen[0].dtype == (torch.float64 if precision == "64-true" else torch.bfloat16)
-    values = {key: run.callback_metrics[f"val/boc/{key}"] for key in keys}
-    assert {value.dtype for value in values.values()} == {torch.float64}
-    torch.testing.assert_close(values, {key: metric.compute()[key] for key in keys}, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("part", ["model", "module"])
-def test_a_named_submodule_in_compiled_code(part, tmp_path):
-    """A compiled network inside the module, or the whole module given to the Trainer compiled; validated twice."""
-    torch.compiler.reset()
-    module, plain = classifier(gives="loss"), classifier()
-    if part == "model":
-        module.model = torch.compile(module.model, backend="eager", fullgraph=True)
-    given = torch.compile(module, backend="eager") if part == "module" else module
-    run = trainer(tmp_path, BoCCallback(logits="model", keys=("gap", "accuracy")))
-    for _ in range(2):
-        run.validate(given, loader(VAL), verbose=False)
-        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(plain, VAL, ("gap", "accuracy")))
 
 
 class TestLoaders:

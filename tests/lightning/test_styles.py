@@ -365,11 +365,16 @@ COMMONEST = [*STYLES][:5]
 SHARED_STYLES = [*COMMONEST, "a loss by hand"]  # on two processes
 
 
-@pytest.mark.parametrize("part", ["model", "model in place", "module"])
-@pytest.mark.parametrize("style", COMMONEST)
-def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part, tmp_path):
+@pytest.mark.parametrize(
+    ("style", "part", "source"),
+    [
+        *((style, part, None) for style in COMMONEST for part in ("model", "model in place", "module")),
+        *((COMMONEST[0], part, "model") for part in ("model", "module")),
+    ],
+)
+def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part, source, tmp_path):
     counts = []
-    for callbacks in ([], [BoCCallback()]):
+    for callbacks in ([], [BoCCallback(logits=source)]):
         torch.compiler.reset()
         counter = CompileCounterWithBackend("eager")
         module = given = Module(STYLES[style])
@@ -389,13 +394,20 @@ def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part,
     assert counts[1] <= counts[0] + (style == COMMONEST[0] and part == "module") or not counts[0]
 
 
-@pytest.mark.parametrize("style", COMMONEST)
-def test_mixed_precision(style, tmp_path):
+@pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
+@pytest.mark.parametrize(
+    ("style", "source", "precision"),
+    [
+        *((style, None, "bf16-mixed") for style in COMMONEST),
+        *((COMMONEST[0], source, x) for x in ("bf16-true", "16-mixed", "64-true") for source in (None, "model")),
+    ],
+)
+def test_precision(style, source, precision, tmp_path):
     module, seen = Module(STYLES[style]), []
     module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach()))
-    run = trainer(tmp_path, BoCCallback(), precision="bf16-mixed")
+    run = trainer(tmp_path, BoCCallback(logits=source), precision=precision)
     run.validate(module, batches(), verbose=False)
-    assert seen[0].dtype == torch.bfloat16
+    assert seen[0].dtype == (torch.float64 if precision == "64-true" else torch.bfloat16)
     assert_values(run.callback_metrics, "val/boc/", reference(torch.cat(seen), Y))
 
 
@@ -545,6 +557,8 @@ def test_strategies_and_losses_of_others_stay_as_they_are(tmp_path):
         run.validate(module, batches(), verbose=False)
     assert len(losses.calls) == 3
     assert run.callback_metrics["val/other/nll"] == run.callback_metrics["val/boc/nll"]
+    with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
+        trainer(tmp_path, BoCCallback(), BoCCallback())
     assert not {"training_step", "validation_step", "test_step"} & {*vars(run.strategy)}
     assert not module.model._forward_hooks
 

@@ -98,24 +98,20 @@ class BoCSeparation(ProbeMetric):
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
 
-    def extract(self, preds: Tensor, ood: Tensor | bool = False) -> SampleStats:
-        """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
-
-        The shape of `ood` implies the class axis.
-        """
-        logits, _ = self._normalize_input(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
-        return sample_stats(detached(logits), trials=self.trials, extras=required_extras(self.scores))
-
     def update(self, preds: Tensor | SampleStats, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C), or with more axes, and which samples are out-of-distribution.
 
-        Instead of logits, `preds` can be their statistics. Samples that are not `counted` there do not count here.
+        The shape of `ood` implies the class axis. Instead of logits, `preds` can be their statistics; samples that are
+        not `counted` there do not count here.
         """
         if isinstance(preds, SampleStats):
             self._agree_on_classes(preds.num_classes)
-        stats = preds if isinstance(preds, SampleStats) else self.extract(preds, ood)
+            stats = preds._replace(trials=self.trials)
+        else:
+            logits, _ = self._normalize_input(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
+            stats = sample_stats(detached(logits), trials=self.trials, extras=required_extras(self.scores))
         flags = _flat_flags(ood, stats.coins.odds.shape, self.device)
-        values = torch.stack([*ranking_numbers(stats._replace(trials=self.trials), self.scores).values()]).flatten(1)
+        values = torch.stack([*ranking_numbers(stats, self.scores).values()]).flatten(1)
         counted = None if stats.counted is None else stats.counted.reshape(-1)
         bad = values.isnan().any(0)
         if counted is not None:
@@ -138,25 +134,18 @@ class BoCSeparation(ProbeMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """AUROC, AUPR and FPR at 95 % TPR of each score; NaN if there are no samples of one kind."""
-        # Of each score what ranks both kinds of samples, and the same for out-of-distribution as the positive class.
-        pairs: dict[str, Any] = {}
-        if self.exact:
-            area, fpr, precision = auroc, fpr_at_tpr, aupr
-            for name, inner, outer in zip(self.scores, *(x.values() for x in self.ranked_samples()), strict=True):
-                pairs[name] = (inner, outer), (-outer, -inner)
-        else:
-            area, fpr, precision = binned_auroc, binned_fpr_at_tpr, binned_aupr  # type: ignore[assignment]
-            self._report(getattr(self, self._invalid))
-            for name, inner, outer in zip(self.scores, *self.histograms(), strict=True):
-                pairs[name] = (inner, outer), (outer.flip(0), inner.flip(0))
+        functions = (auroc, fpr_at_tpr, aupr) if self.exact else (binned_auroc, binned_fpr_at_tpr, binned_aupr)
+        area, fpr, precision = functions
         result: dict[str, Tensor] = {}
-        for name, (pair, reversed_pair) in pairs.items():
-            values: dict[str, Any] = {"auroc": area(*pair), "aupr_in": precision(*pair)}
-            values |= {"aupr_out": precision(*reversed_pair), "fpr95": fpr(*pair), "fpr95_out": fpr(*reversed_pair)}
-            for key, value in values.items():
+        sides = [[*x.values()] for x in self.ranked_samples()] if self.exact else self.histograms()
+        for name, inner, outer in zip(self.scores, *sides, strict=True):
+            pair, other = (inner, outer), (-outer, -inner) if self.exact else (outer.flip(0), inner.flip(0))
+            values: dict[str, Any] = {"auroc": area(*pair), "aupr_in": precision(*pair), "aupr_out": precision(*other)}
+            for key, value in (values | {"fpr95": fpr(*pair), "fpr95_out": fpr(*other)}).items():
                 with_error = (value,) if isinstance(value, Tensor) else value
                 result |= dict(zip((f"{name}_{key}", f"{name}_{key}_error"), with_error, strict=False))
         if not self.exact:
+            self._report(getattr(self, self._invalid))
             errors = {key: float(value.nan_to_num()) for key, value in result.items() if key.endswith("_error")}
             worst = max(errors, key=errors.__getitem__)
             if errors[worst] > NEGLIGIBLE_ERROR:
