@@ -394,6 +394,26 @@ def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part,
     assert counts[1] <= counts[0] + (style == COMMONEST[0] and part == "module") or not counts[0]
 
 
+@pytest.mark.parametrize("part", ["model", "model in place", "module"])
+def test_an_ood_loader_without_a_loss_of_compiled_code(part, tmp_path):
+    """A module that is compiled in place hides its calls: the error names it."""
+    torch.compiler.reset()
+    module = Module(lambda module, batch: logged(module, batch) if len(batch) > 1 else module.model(batch[0]).sum())
+    if part == "model":
+        module.model = torch.compile(module.model, backend="eager")
+    elif part == "model in place":
+        module.model.compile(backend="eager")
+    given = torch.compile(module, backend="eager") if part == "module" else module
+    loaders = [batches(), batches(lambda xy: (0.1 * xy[0],))]
+    run = run_of(tmp_path, ood={1: "near"}, logits=None if part == "model" else "model")
+    if part != "model":
+        with pytest.raises(TypeError, match=r"loader 1 'near'(.|\n)*BoCCallback\(logits='model'\)"):
+            run_of(tmp_path, ood={1: "near"}).validate(given, loaders, verbose=False)
+        torch.compiler.reset()  # compiled code does not see a new hook; the user begins a new process
+    run.validate(given, loaders, verbose=False)
+    assert_values(run.callback_metrics, "val/boc/near/", reference(network()(0.1 * X)))
+
+
 @pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
 @pytest.mark.parametrize(
     ("style", "source", "precision"),

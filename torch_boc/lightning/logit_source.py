@@ -100,6 +100,7 @@ class LogitSource:
         self._named: list[Any] = []  # what the named submodule returned
         self._calls: list[LossCall] = []
         self._modules: list[tuple[nn.Module, Any]] = []
+        self._hidden = False  # whether compiled code hides the calls of modules
 
     @contextmanager
     def watch(self, module: nn.Module, loader: Any, *, wrapped: bool) -> Iterator[None]:
@@ -107,10 +108,13 @@ class LogitSource:
         self.forget()
         with ExitStack() as stack:
             losses = stack.enter_context(capture_losses())
-            hidden = self.logits is not None or loader in self._settled or getattr(module, "_compiler_ctx", None)
-            if not hidden and not any(getattr(part, "_compiled_call_impl", None) for part in module.modules()):
-                compiled = any(hasattr(part, "_orig_mod") for part in module.modules())
-                self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped, compiled=compiled)).outputs
+            if self.logits is None and loader not in self._settled:
+                parts = [*module.modules()]
+                compiled = [getattr(part, "_compiled_call_impl", None) for part in parts]
+                self._hidden = any([getattr(module, "_compiler_ctx", None), *compiled])
+                if not self._hidden:
+                    wraps = any(hasattr(part, "_orig_mod") for part in parts)
+                    self._modules = stack.enter_context(ModuleCalls(wrapped=wrapped, compiled=wraps)).outputs
             yield
         self._calls = losses.calls
 
@@ -204,7 +208,7 @@ class LogitSource:
         seen = [call.refused or f"{call.loss} of logits {tuple(call.logits.shape)}" for call in self._calls]
         seen += [f"module {name or type(module).__name__!r} returning {tuple(x.shape)}" for name, x in outputs_of]
         names = [name for name, _ in fitting or outputs_of if name]
-        if self._modules and not names:
+        if (self._modules or self._hidden) and not names:
             names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
         # The output of a module would be what the refused loss got, or there are several.
         if len(calls) < len(self._calls) or len({name for name, _ in outputs_of}) < len(outputs_of):
