@@ -251,7 +251,7 @@ class LoopMetrics:
     """
 
     def __init__(self, stage: str, names: Sequence[str], ood: Mapping[int, str], config: LoopConfig) -> None:
-        self.stage, self.ood, self.config = stage, {*ood}, config
+        self.ood, self.config = {*ood}, config
         self.names = [ood.get(index, name) for index, name in enumerate(names)]
         titles = [f"{stage}, loader {i} {name!r}" if len(names) > 1 else stage for i, name in enumerate(self.names)]
         self.loaders = [LoaderMetrics((stage, index), title, config, self.ood) for index, title in enumerate(titles)]
