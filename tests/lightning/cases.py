@@ -51,36 +51,33 @@ def perceptron(classes: int = CLASSES) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, classes))
 
 
-def classifier(model: nn.Module | None = None, gives: str = "logits", rate: float = 0.05) -> Any:
+class Classifier(lightning.LightningModule):
     """A Lightning module as people write them, whose steps return the loss alone or the "logits" with it."""
 
-    class Classifier(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model or perceptron()
-            self.calls = 0
+    def __init__(self, model: nn.Module | None = None, gives: str = "logits", rate: float = 0.05) -> None:
+        super().__init__()
+        self.model, self.gives, self.rate = model or perceptron(), gives, rate
+        self.calls = 0
 
-        def forward(self, x: Tensor) -> Any:
-            self.calls += 1
-            return self.model(x)
+    def forward(self, x: Tensor) -> Any:
+        self.calls += 1
+        return self.model(x)
 
-        def _step(self, batch: Any) -> Any:
-            logits = self(batch[0])
-            loss = nn.functional.cross_entropy(logits.float(), batch[1])
-            return {"loss": loss, "logits": logits} if gives == "logits" else loss
+    def _step(self, batch: Any) -> Any:
+        logits = self(batch[0])
+        loss = nn.functional.cross_entropy(logits.float(), batch[1])
+        return {"loss": loss, "logits": logits} if self.gives == "logits" else loss
 
-        def training_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
-            return self._step(batch)
+    def training_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        return self._step(batch)
 
-        validation_step = test_step = training_step
+    validation_step = test_step = training_step
 
-        def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-            return self(batch[0])
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+        return self(batch[0])
 
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=rate)
-
-    return Classifier()
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=self.rate)
 
 
 def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:

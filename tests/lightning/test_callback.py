@@ -14,8 +14,8 @@ from tests.lightning.cases import (
     QUIET,
     TRAIN,
     VAL,
+    Classifier,
     chosen,
-    classifier,
     csv_rows,
     expected,
     lightning,
@@ -50,7 +50,7 @@ def test_loggers_monitors_and_checkpoints_see_each_epoch(tmp_path):
     )
     stop = lightning.callbacks.EarlyStopping("val/boc/gap", patience=1, min_delta=10.0)  # nothing improves by that much
     loggers = [lightning.loggers.CSVLogger(tmp_path / "csv"), lightning.loggers.TensorBoardLogger(tmp_path / "board")]
-    module = classifier(rate=0.5)
+    module = Classifier(rate=0.5)
     options = {"max_epochs": 5, "enable_checkpointing": True, "logger": loggers, "log_every_n_steps": 1}
     run = trainer(tmp_path, BoCCallback(), stop, Spy(), keep, **options)
     run.fit(module, loader(TRAIN), loader(VAL))
@@ -71,7 +71,7 @@ def test_loggers_monitors_and_checkpoints_see_each_epoch(tmp_path):
 
 @pytest.mark.parametrize("stage", ["validate", "test"])
 def test_other_loops_and_samples_without_targets(stage, tmp_path):
-    module, prefix = classifier(), "test/boc/" if stage == "test" else "val/boc/"
+    module, prefix = Classifier(), "test/boc/" if stage == "test" else "val/boc/"
     run = trainer(tmp_path, BoCCallback(trials=50, alpha=0.2, bins=7))
     getattr(run, stage)(module, loader(VAL), verbose=False)
     want = expected(module, VAL, DEFAULT_KEYS, trials=50, alpha=0.2, bins=7)
@@ -90,14 +90,14 @@ def test_other_loops_and_samples_without_targets(stage, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"conformal_test": True, "ood": {1: "svhn"}}], ids=["alone", "compared"])
 def test_every_key_of_the_metric_can_be_asked(tmp_path, options):
-    module, keys = classifier(), ("gap", *RISK_KEYS, CLASSWISE)
+    module, keys = Classifier(), ("gap", *RISK_KEYS, CLASSWISE)
     loaders = [loader(VAL), loader(NEAR)] if options else loader(VAL)
     found = chosen(validated(tmp_path, module, loaders, keys=keys, **options), "val/boc/")
     assert {key: found[key] for key in keys} == pytest.approx(expected(module, VAL, keys), rel=1e-6)
 
 
 def test_training_steps(tmp_path):
-    module = classifier(rate=0.0)
+    module = Classifier(rate=0.0)
     callback = BoCCallback(every_n_train_steps=2, keys=("samples", "gap", "nll"))
     options = {"logger": lightning.loggers.CSVLogger(tmp_path), "log_every_n_steps": 1, "max_epochs": 2}
     trainer(tmp_path, callback, **options).fit(module, loader(TRAIN), loader(VAL))
@@ -139,7 +139,7 @@ class TestLoaders:
         ],
     )
     def test_of_a_dict(self, ood, names, tmp_path):
-        module, callback = classifier(), BoCCallback(keys=("gap",), scores=("msp",), ood=ood)
+        module, callback = Classifier(), BoCCallback(keys=("gap",), scores=("msp",), ood=ood)
         run = trainer(tmp_path, callback)
         run.validate(module, three(), verbose=False)
         for name, other, data in zip(names, ("svhn", "dtd"), (NEAR, FAR), strict=True):
@@ -149,7 +149,7 @@ class TestLoaders:
 
     def test_of_a_list_after_a_fit_with_others(self, tmp_path):
         """Lightning goes on to show the loaders of the fit while others are validated."""
-        module, callback = classifier(), BoCCallback(keys=("gap", "accuracy"), ood={1: "svhn"})
+        module, callback = Classifier(), BoCCallback(keys=("gap", "accuracy"), ood={1: "svhn"})
         run = trainer(tmp_path, callback)
         run.fit(module, loader(KNOWN), three())
         run.validate(module, [loader(KNOWN), loader(FAR), loader(NEAR)], verbose=False)
@@ -176,7 +176,7 @@ class TestLoaders:
     def test_wrong_ones_are_an_error_before_training(self, loaders, ood, message, checks, tmp_path):
         run = trainer(tmp_path, BoCCallback(ood=ood), num_sanity_val_steps=checks)
         with pytest.raises(ValueError, match=f"expected ood loaders of val .*{message}"):
-            run.fit(classifier(), loader(KNOWN), loaders())
+            run.fit(Classifier(), loader(KNOWN), loaders())
         assert run.global_step == 0
 
     @pytest.mark.parametrize("case", [0, 1, 3, 5])
@@ -184,7 +184,7 @@ class TestLoaders:
     def test_wrong_ones_of_other_loops_are_said(self, case, stage, tmp_path):
         """The same callback may serve a test without the loaders of the fit."""
         loaders, ood, _ = self.WRONG[case]
-        module, prefix = classifier(), "test/boc/" if stage == "test" else "val/boc/"
+        module, prefix = Classifier(), "test/boc/" if stage == "test" else "val/boc/"
         run = trainer(tmp_path, BoCCallback(ood=ood, keys=("gap",)))
         with pytest.warns(UserWarning, match=f"skips some ood loaders of {prefix[:3]}.*: ValueError: expected"):
             getattr(run, stage)(module, loaders(), verbose=False)
@@ -207,14 +207,14 @@ class TestTargets:
         return loader(TensorDataset(VAL.tensors[0], target))
 
     def test_those_that_cross_entropy_ignores(self, tmp_path):
-        module = classifier()
+        module = Classifier()
         found = validated(tmp_path, module, self.labelled(module, 0, 5, 20, value=-100))
         kept = [place for place in range(37) if place not in (0, 5, 20)]
         want = expected(module, TensorDataset(*(x[kept] for x in VAL.tensors)), DEFAULT_KEYS)
         assert chosen(found, "val/boc/") == pytest.approx(want)
 
     def test_only_ignored_ones_are_said(self, tmp_path):
-        module = classifier()
+        module = Classifier()
         data = self.labelled(module, *range(37), value=-100)
         with pytest.warns(UserWarning, match="skips val: .*every target is ignore_index, -100; ignore_index=None"):
             found = validated(tmp_path, module, data)
@@ -224,7 +224,7 @@ class TestTargets:
         assert chosen(found, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
 
     def test_those_that_are_no_classes_leave_what_needs_none(self, tmp_path):
-        module = classifier()
+        module = Classifier()
         data = self.labelled(module, 0, 5, value=255)
         found = validated(tmp_path, module, data, keys=("gap", "samples"))  # nobody asks for targets
         assert found["val/boc/samples"] == 37
@@ -237,7 +237,7 @@ class TestTargets:
 
 
 def test_what_is_known_before_training_is_an_error(tmp_path):
-    module = classifier()
+    module = Classifier()
     with pytest.raises(ValueError, match="expected the name of a submodule"):
         trainer(tmp_path, BoCCallback(logits="modle")).fit(module, loader(TRAIN), loader(VAL))
     assert module.calls == 0
@@ -247,7 +247,7 @@ def test_what_is_known_before_training_is_an_error(tmp_path):
 
 def test_a_monitored_value_that_cannot_be_computed_is_nan_and_ends_no_fit(tmp_path):
     """As `val/loss` would be: logits of NaN in the first epoch, and targets that do not fit in the last."""
-    module, keep = classifier(rate=0.0), lightning.callbacks.ModelCheckpoint(tmp_path, monitor="val/boc/nll")
+    module, keep = Classifier(rate=0.0), lightning.callbacks.ModelCheckpoint(tmp_path, monitor="val/boc/nll")
     stop = lightning.callbacks.EarlyStopping("val/boc/nll", check_finite=False, patience=9)
     module.validation_step = lambda batch, batch_idx: {
         "logits": module(batch[0]) * (1.0 if module.current_epoch else math.nan),

@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from tests.inference.cases import rows_of
-from tests.lightning.cases import QUIET, chosen, classifier, expected, logits_of
-from tests.lightning.test_styles import SHARED_STYLES, X, Y, assert_values, network, reference
+from tests.lightning.cases import QUIET, Classifier, chosen, expected, logits_of, perceptron
+from tests.lightning.test_styles import SHARED_STYLES, X, Y, assert_values, reference
 from tests.lightning.two_processes import FAR, KNOWN, NEAR, SHARES
 from torch_boc import BoCSeparation, ConformalTest
 
@@ -33,7 +33,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def module():
-    return classifier()
+    return Classifier()
 
 
 def logged(folder, name):
@@ -113,7 +113,7 @@ def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
 
 
 def test_bare_callbacks(run):
-    want = reference(network()(X), Y)
+    want = reference(perceptron()(X), Y)
     for number in range(len(SHARED_STYLES)):
         found, _ = logged(run[0], f"style{number}")
         assert_values(found, "val/boc/", want)

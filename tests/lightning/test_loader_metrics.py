@@ -13,8 +13,8 @@ from tests.lightning.cases import (
     SAID,
     TRAIN,
     VAL,
+    Classifier,
     chosen,
-    classifier,
     expected,
     lightning,
     loader,
@@ -87,7 +87,7 @@ class TestSeparation:
 class TestConformalTest:
     @pytest.mark.parametrize(("options", "batch"), [*zip(OPTIONS, (16, 7, 1, 16), strict=True)])
     def test_level_power_and_the_test_itself(self, options, batch, tmp_path):
-        module, test = classifier(), ConformalTest(**options)
+        module, test = Classifier(), ConformalTest(**options)
         callback = BoCCallback(ood={1: "near"}, conformal_test=test, alpha=ALPHA)
         run = trainer(tmp_path, callback)
         known = logits_of(module, KNOWN)
@@ -112,7 +112,7 @@ class TestConformalTest:
 
     @pytest.mark.parametrize("batch", [16, 7])
     def test_acceptance_of_odd_samples_by_the_even_ones(self, batch, tmp_path):
-        module, callback = classifier(), BoCCallback(ood={1: "near"}, max_error=0.4)
+        module, callback = Classifier(), BoCCallback(ood={1: "near"}, max_error=0.4)
         run = trainer(tmp_path, callback)
         known = logits_of(module, KNOWN)
         target = torch.where(torch.arange(len(known)) % 9 == 0, known.argmin(-1), known.argmax(-1))
@@ -133,7 +133,7 @@ class TestConformalTest:
         assert torch.equal(loaded.acceptance.counts, whole.counts)
 
     def test_checkpoints_keep_the_test_of_their_weights_and_it_is_ready_for_use(self, tmp_path):
-        module = classifier(rate=0.5)
+        module = Classifier(rate=0.5)
         keep = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, monitor="val/boc/nll")
         tests = {"boc": ConformalTest(), "gap": ConformalTest("gap")}
         callbacks = [BoCCallback(conformal_test=test, prefix=prefix, alpha=ALPHA) for prefix, test in tests.items()]
@@ -184,7 +184,7 @@ class TestConformalTest:
         for _ in range(2):  # in each run
             run = trainer(tmp_path, callback, max_epochs=2)
             with pytest.warns(UserWarning, match="enough held-out samples to flag one at alpha=0.02, got 31") as said:
-                run.fit(classifier(), loader(TRAIN), [loader(KNOWN), loader(NEAR)])
+                run.fit(Classifier(), loader(TRAIN), [loader(KNOWN), loader(NEAR)])
             assert len(ours(said)) == 1
             assert run.callback_metrics["val/boc/flagged"].isnan()
             assert run.callback_metrics["val/boc/near/flagged"] > 0
@@ -209,7 +209,7 @@ def test_batches_cost_no_host_sync_and_no_memory(options):
     loop, source, module = (
         loop_of(separation=BoCSeparation(SCORES, exact_up_to=10), blank_test=test),
         LogitSource(),
-        classifier(),
+        Classifier(),
     )
     target = torch.zeros(20, dtype=torch.long)
 
@@ -235,7 +235,7 @@ def test_probabilities_that_a_gpu_finds_late_are_an_error_at_the_sanity_check(tm
     monkeypatch.setattr(ProbabilityCheck, "check", lambda self, logits, dim=-1: setattr(self, "found", torch.tensor(1)))
     run = trainer(tmp_path, BoCCallback())
     with pytest.raises(TypeError, match="no logits of val: expected logits or log-probabilities, got probabilities"):
-        run.fit(classifier(), loader(TRAIN), loader(VAL))
+        run.fit(Classifier(), loader(TRAIN), loader(VAL))
     assert run.global_step == 0
 
 
@@ -251,7 +251,7 @@ def test_probabilities_that_a_gpu_finds_late_are_an_error_at_the_sanity_check(tm
 )
 def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):
     passes = count_passes(monkeypatch)
-    validated(tmp_path, classifier(), [loader(KNOWN), loader(NEAR)], **options)
+    validated(tmp_path, Classifier(), [loader(KNOWN), loader(NEAR)], **options)
     assert passes == [extras] * (len(loader(KNOWN)) + len(loader(NEAR)))
 
 
@@ -259,7 +259,7 @@ class TestProblems:
     @pytest.mark.parametrize("first", [0, 1])
     def test_values_beside_skipped_batches_are_those_of_the_others(self, first, tmp_path):
         """Also if the first is skipped: which half of the test a sample is in depends on what was read."""
-        module, calls, seen = classifier(rate=0.0), [], []
+        module, calls, seen = Classifier(rate=0.0), [], []
 
         def failing(outputs, batch, module):
             calls.append(batch)

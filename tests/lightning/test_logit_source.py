@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 from tests.lightning.cases import (
     QUIET,
     VAL,
+    Classifier,
     chosen,
-    classifier,
     expected,
     loader,
     points,
@@ -34,7 +34,7 @@ def from_module(outputs, batch, module):
 
 @pytest.mark.parametrize("source", [None, "model", "model.2", from_module], ids=["outputs", "top", "part", "function"])
 def test_every_source_gives_the_same_without_another_run_and_keeps_nothing(source, tmp_path):
-    module, alive, left = classifier(gives="logits" if source is None else "loss"), [], []
+    module, alive, left = Classifier(gives="logits" if source is None else "loss"), [], []
 
     def remember(_, args, output):
         alive.append(weakref.ref(output))
@@ -130,7 +130,7 @@ class TestTokens:
     def test_labels_that_a_step_of_a_causal_model_shifts(self, tmp_path):
         cases = pytest.importorskip("tests.transformers.cases", exc_type=ModuleNotFoundError)
         data = DataLoader(cases.tagged(16, None), batch_size=16, collate_fn=cases.collate)
-        module, losses = classifier(cases.gpt2()), []
+        module, losses = Classifier(cases.gpt2()), []
 
         def step(batch, batch_idx):
             output = module.model(**batch)
@@ -174,7 +174,7 @@ def test_a_target_that_does_not_fit_costs_only_what_needs_it():
 
 def test_copies_and_files_of_a_hooked_module_have_no_trace_of_it(tmp_path):
     """A snapshot in a step: the hook holds logits with a gradient, and its class is not known elsewhere."""
-    module, copies = classifier(gives="loss"), []
+    module, copies = Classifier(gives="loss"), []
 
     def snapshot(loss):
         copies.append(copy.deepcopy(module.model))

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from tests.browser import Watched, browser  # noqa: F401
-from tests.lightning.cases import FAR, KNOWN, NEAR, QUIET, TRAIN, VAL, chosen, classifier, lightning, loader, trainer
+from tests.lightning.cases import FAR, KNOWN, NEAR, QUIET, TRAIN, VAL, Classifier, chosen, lightning, loader, trainer
 from tests.report.cases import Outline
 from torch_boc import BoCMetric
 from torch_boc.lightning import BoCCallback
@@ -20,7 +20,7 @@ HOSTILE = "<i>noise</i> & 5 %"
 def fit(folder, *, epochs=3, loaders=None, module=None, ckpt_path=None, trainer_options=(), **options):
     callback = BoCCallback(page=True, **options)
     run = trainer(folder, callback, max_epochs=epochs, **dict(trainer_options))
-    run.fit(module or classifier(rate=0.5), loader(TRAIN), loaders or loader(VAL), ckpt_path=ckpt_path)
+    run.fit(module or Classifier(rate=0.5), loader(TRAIN), loaders or loader(VAL), ckpt_path=ckpt_path)
     return run, callback
 
 
@@ -39,7 +39,7 @@ def test_the_page_has_the_logged_values_of_each_epoch_and_loads_nothing(tmp_path
 
     callback = BoCCallback(page=True, ood={1: HOSTILE}, scores=("msp", "gap"), keys=("gap", "nll", "accuracy", "ece"))
     run = trainer(tmp_path, callback, Spy(), max_epochs=3)
-    run.fit(classifier(rate=0.5), loader(TRAIN), [loader(KNOWN), loader(NEAR)])
+    run.fit(Classifier(rate=0.5), loader(TRAIN), [loader(KNOWN), loader(NEAR)])
     source = (tmp_path / "boc.html").read_text(encoding="utf-8")
     text = read(tmp_path)
     last = chosen(logged[-1], "val/boc/")
@@ -66,7 +66,7 @@ def test_a_resumed_run_continues_the_page_and_another_fit_begins_anew(tmp_path):
     assert "Epoch 5 of 5" in after
     assert "in epoch 4" in after
     run = trainer(tmp_path / "third", callback, max_epochs=1)
-    run.fit(classifier(), loader(TRAIN), loader(VAL))
+    run.fit(Classifier(), loader(TRAIN), loader(VAL))
     text = read(tmp_path / "third")
     assert "Epoch 1 of 1" in text
     assert "epoch 2" not in text
@@ -79,7 +79,7 @@ def test_a_resumed_run_continues_the_page_and_another_fit_begins_anew(tmp_path):
 
 def test_reliability_and_coverage_are_those_of_the_metric_and_the_callback(tmp_path):
     module, data = (
-        classifier(rate=0.0),
+        Classifier(rate=0.0),
         TensorDataset(KNOWN.tensors[0].repeat(20, 1), KNOWN.tensors[1].repeat(20)),
     )
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_reliability_and_coverage_are_those_of_the_metric_and_the_callback(tmp_p
 
 
 def test_pages_without_targets_with_failing_epochs_and_with_many_loaders(tmp_path):
-    bare = classifier()
+    bare = Classifier()
     bare.validation_step = lambda batch, batch_idx, dataloader_idx=0: bare(batch[0])
     with pytest.warns(UserWarning, match="no batch has a target"):
         fit(tmp_path / "bare", loaders=loader(TensorDataset(VAL.tensors[0])), module=bare)
@@ -138,8 +138,8 @@ def test_validations_within_an_epoch_are_shown_by_step_and_no_page_of_other_runs
     assert "in step 2" in read(tmp_path)
     for options in ({"fast_dev_run": True}, {"max_epochs": 0}):
         run = trainer(tmp_path / "none", BoCCallback(page=True), **options)
-        run.fit(classifier(), loader(TRAIN), loader(VAL))
-        run.validate(classifier(), loader(VAL), verbose=False)
+        run.fit(Classifier(), loader(TRAIN), loader(VAL))
+        run.validate(Classifier(), loader(VAL), verbose=False)
     assert not list((tmp_path / "none").rglob("*.html"))
 
 

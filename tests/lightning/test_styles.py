@@ -15,13 +15,13 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 import torch_boc
-from tests.lightning.cases import QUIET, lightning, trainer
+from tests.lightning.cases import CLASSES, QUIET, Classifier, perceptron, trainer
 from torch_boc.data import capture_losses
 from torch_boc.kernels.dispatch import choose_kernels
 from torch_boc.lightning import BoCCallback
 
 pytestmark = QUIET
-CLASSES, SAMPLES, BATCH = 5, 37, 16
+SAMPLES, BATCH = 37, 16
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(SAMPLES, 8, generator=GENERATOR), torch.randint(CLASSES, (SAMPLES,), generator=GENERATOR)
 LABELLED = ("accuracy", "nll")
@@ -43,40 +43,22 @@ def reference(logits, target=None, ignore_index=-100):
     return {key: value.item() for key, value in found.items()}
 
 
-def network(classes=CLASSES):
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, classes))
-
-
-class Steps:
+class Module(Classifier):
     """What people write; `step` is one of the styles below."""
 
     def __init__(self, step, model=None):
-        super().__init__()
-        self.model = model or network()
+        super().__init__(model, rate=0.0)
         self.criterion = nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.arange(1.0, CLASSES + 1))
         self.accuracy = torchmetrics.Accuracy("multiclass", num_classes=CLASSES)
         self.step = step
 
-    def forward(self, x):
-        return self.model(x)
-
-    def training_step(self, batch, batch_idx):
-        found = self.step(self, batch)
-        loss = found["loss"] if isinstance(found, dict) else found[0] if isinstance(found, tuple) else found
-        return self.model(X[:2]).sum() if loss is None or loss.ndim else loss
-
-    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+    def _step(self, batch):
         return self.step(self, batch)
 
-    test_step = validation_step
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.0)
-
-
-class Module(Steps, lightning.LightningModule):
-    """A module with one of the styles."""
+    def training_step(self, batch, batch_idx):
+        found = self._step(batch)
+        loss = found["loss"] if isinstance(found, dict) else found[0] if isinstance(found, tuple) else found
+        return self.model(X[:2]).sum() if loss is None or loss.ndim else loss
 
 
 def batches(samples=None, size=BATCH):
@@ -211,14 +193,14 @@ def fit_and_test(folder, module, loaders, unlabelled=False, train=True, **option
     with expected_warning("of .*: no batch has a target" if unlabelled else ""):
         run.test(module, loaders, verbose=False)
     values |= run.callback_metrics
-    wanted = {"val": reference(network()(X), Y), "test": reference(network()(X), Y)}
-    wanted |= {"train": reference(network()(X[32:]), Y[32:])} if train else {}  # the third batch
+    wanted = {"val": reference(perceptron()(X), Y), "test": reference(perceptron()(X), Y)}
+    wanted |= {"train": reference(perceptron()(X[32:]), Y[32:])} if train else {}  # the third batch
     for stage, want in wanted.items():
         labelled = not unlabelled
         assert_values(values, f"{stage}/boc/", {key: x for key, x in want.items() if labelled or key not in LABELLED})
         assert (f"{stage}/boc/nll" in values) == labelled
         if stage != "train":
-            assert_values(values, f"{stage}/boc/near/", reference(network()(X * 0.1)))
+            assert_values(values, f"{stage}/boc/near/", reference(perceptron()(X * 0.1)))
             assert 0.5 < values[f"{stage}/boc/near/msp_auroc"] <= 1
 
 
@@ -344,7 +326,7 @@ REFUSED = {
 def test_refused(style, checks, tmp_path):
     step, words, remedy = REFUSED[style]
     module = Module(step)
-    module.head, module.outputs = network(3), []
+    module.head, module.outputs = perceptron(3), []
     module.model.register_forward_hook(lambda _, args, output: module.outputs.append(output))
     make = (lambda xy: (xy[0], "abc")) if "no" in style else None
     for stage in ("fit", "validate", "test"):
@@ -388,7 +370,7 @@ def test_compiled_code_is_compiled_as_often_as_without_the_callback(style, part,
         for _ in range(2):
             run.validate(given, batches(), verbose=False)
         counts.append(counter.frame_count)
-    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+    assert_values(run.callback_metrics, "val/boc/", reference(perceptron()(X), Y))
     # Dynamo also compiles Lightning's `self.log`, once more for the values that the callback logs. torch 2.7 does not
     # count what is compiled in place.
     assert counts[1] <= counts[0] + (style == COMMONEST[0] and part == "module") or not counts[0]
@@ -411,7 +393,7 @@ def test_an_ood_loader_without_a_loss_of_compiled_code(part, tmp_path):
             run_of(tmp_path, ood={1: "near"}).validate(given, loaders, verbose=False)
         torch.compiler.reset()  # compiled code does not see a new hook; the user begins a new process
     run.validate(given, loaders, verbose=False)
-    assert_values(run.callback_metrics, "val/boc/near/", reference(network()(0.1 * X)))
+    assert_values(run.callback_metrics, "val/boc/near/", reference(perceptron()(0.1 * X)))
 
 
 @pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
@@ -441,8 +423,8 @@ class TestBinary:
             return z if returned else module.log("loss", loss)
 
         run = run_of(tmp_path)
-        run.validate(Module(step, network(1)), batches(), verbose=False)
-        z = network(1)(X)
+        run.validate(Module(step, perceptron(1)), batches(), verbose=False)
+        z = perceptron(1)(X)
         want = reference(torch.cat([torch.zeros_like(z), z], 1), (Y > 2).long())
         assert_values(run.callback_metrics, "val/boc/", want)
 
@@ -455,8 +437,8 @@ class TestBinary:
             return z if returned else None
 
         run = run_of(tmp_path, ood={1: "near"})
-        run.validate(Module(step, network(1)), [batches(), batches(lambda xy: (0.1 * xy[0],))], verbose=False)
-        z = network(1)(0.1 * X)
+        run.validate(Module(step, perceptron(1)), [batches(), batches(lambda xy: (0.1 * xy[0],))], verbose=False)
+        z = perceptron(1)(0.1 * X)
         assert_values(run.callback_metrics, "val/boc/near/", reference(torch.cat([torch.zeros_like(z), z], 1)))
 
     def test_smoothed_targets_cost_what_needs_a_class(self, tmp_path):
@@ -466,7 +448,7 @@ class TestBinary:
 
         run = run_of(tmp_path)
         with expected_warning("no batch has a target"):
-            run.validate(Module(step, network(1)), batches(), verbose=False)
+            run.validate(Module(step, perceptron(1)), batches(), verbose=False)
         assert "val/boc/gap" in run.callback_metrics
         assert "val/boc/nll" not in run.callback_metrics
 
@@ -474,12 +456,12 @@ class TestBinary:
         def step(module, batch):
             return functional.soft_margin_loss(module(batch[0])[:, 0], batch[1] * 2.0 - 1)
 
-        module, make = Module(step, network(1)), lambda xy: (xy[0], (xy[1] > 2).long())
+        module, make = Module(step, perceptron(1)), lambda xy: (xy[0], (xy[1] > 2).long())
         with pytest.raises(TypeError, match=r"got single logits of shape \(16, 1\); BoCCallback\(binary=True\)"):
             run_of(tmp_path).validate(module, batches(make))
         run = run_of(tmp_path, binary=True)
         run.validate(module, batches(make), verbose=False)
-        z = network(1)(X)
+        z = perceptron(1)(X)
         assert_values(
             run.callback_metrics, "val/boc/", reference(torch.cat([torch.zeros_like(z), z], 1), make((X, Y))[1])
         )
@@ -492,10 +474,10 @@ def test_steps_may_call_modules_of_torchscript(kind, tmp_path):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript is deprecated
-        model = torch.jit.script(network()) if kind == "script" else torch.jit.trace(network(), X[:2])
+        model = torch.jit.script(perceptron()) if kind == "script" else torch.jit.trace(perceptron(), X[:2])
         run = run_of(tmp_path)
         run.validate(Module(step, model), batches(), verbose=False)
-    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+    assert_values(run.callback_metrics, "val/boc/", reference(perceptron()(X), Y))
 
 
 def test_warnings_of_a_step_are_said_as_often_as_without_the_callback(tmp_path):
@@ -528,7 +510,7 @@ def test_the_last_call_of_a_training_step_counts(way, tmp_path):
 
 def test_a_training_step_with_several_losses_is_refused_at_once(tmp_path):
     module = Module(lambda module, batch: logged(module, batch))
-    module.head = network(3)
+    module.head = perceptron(3)
     module.training_step = lambda batch, batch_idx: two_heads(module, batch)
     run = trainer(tmp_path, BoCCallback(every_n_train_steps=1000))
     with pytest.raises(TypeError, match="expected logits of one loss"):
@@ -541,7 +523,7 @@ def test_targets_of_the_batch_in_order_are_no_contrastive_loss(tmp_path):
     ordered = torch.arange(CLASSES)
     run = run_of(tmp_path)
     run.validate(Module(logged), DataLoader(list(zip(X, ordered, strict=False)), batch_size=CLASSES), verbose=False)
-    assert_values(run.callback_metrics, "val/boc/", reference(network()(X[:CLASSES]), ordered))
+    assert_values(run.callback_metrics, "val/boc/", reference(perceptron()(X[:CLASSES]), ordered))
 
 
 def test_classes_results_and_progress_bar(tmp_path, monkeypatch):
@@ -551,7 +533,7 @@ def test_classes_results_and_progress_bar(tmp_path, monkeypatch):
     run = trainer(tmp_path, callback)
     run.fit(Module(logged), batches(), batches())
     assert lines == ["torch_boc: the logits of 5 classes are from cross_entropy"]
-    assert callback.results["val/boc/nll"] == pytest.approx(reference(network()(X), Y)["nll"], rel=1e-5)
+    assert callback.results["val/boc/nll"] == pytest.approx(reference(perceptron()(X), Y)["nll"], rel=1e-5)
     assert "val/boc/nll" in run.progress_bar_metrics
     assert "val/boc/gap" not in run.progress_bar_metrics
     run.test(run.lightning_module, batches(), verbose=False)
@@ -644,7 +626,7 @@ def test_as_many_tokens_as_classes(source, tmp_path):
         functional.cross_entropy(logits.transpose(1, 2), batch[1])
         return logits
 
-    logits = network()(tokens)
+    logits = perceptron()(tokens)
     for dim, rows in ((None, logits.transpose(1, 2)), (-1, logits.transpose(1, 2)), (1, logits)):
         run = run_of(tmp_path, logits=source, dim=dim)
         run.validate(Module(step), DataLoader(list(zip(tokens, labels, strict=True)), batch_size=3), verbose=False)
@@ -653,7 +635,7 @@ def test_as_many_tokens_as_classes(source, tmp_path):
 
 def test_copies_of_one_of_several_logits(tmp_path):
     """A copy in another precision may be that of either loss: the target is that of the batch."""
-    other = network()
+    other = perceptron()
 
     def step(module, batch):
         logits = module.model(batch[0])
@@ -663,7 +645,7 @@ def test_copies_of_one_of_several_logits(tmp_path):
 
     run = run_of(tmp_path)
     run.validate(Module(step), batches(), verbose=False)
-    assert_values(run.callback_metrics, "val/boc/", reference(network()(X), Y))
+    assert_values(run.callback_metrics, "val/boc/", reference(perceptron()(X), Y))
 
 
 @pytest.mark.parametrize("kind", ["sequences", "tokens", "causal"])

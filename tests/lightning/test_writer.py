@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from tests.inference.cases import rows_of
-from tests.lightning.cases import QUIET, classifier, loader, logits_of, points, trainer
+from tests.lightning.cases import QUIET, Classifier, loader, logits_of, points, trainer
 from torch_boc import ConformalTest
 from torch_boc.functional.table_columns import COLUMNS
 from torch_boc.lightning import BoCPredictionWriter
@@ -18,7 +18,7 @@ ORDER = torch.randperm(37, generator=torch.Generator().manual_seed(3)).tolist()
 
 @pytest.fixture
 def module():
-    return classifier()
+    return Classifier()
 
 
 def predict(folder, module, loaders, **options):
@@ -40,7 +40,7 @@ def assert_table(found, module, data, trials=100):
 
 
 def test_one_file_with_every_sample(tmp_path):
-    module = classifier()
+    module = Classifier()
     out = predict(tmp_path, module, loader(DATA), trials=20)
     assert [path.name for path in out.iterdir()] == ["predictions-rank0.parquet"]
     assert_table(table(out), module, DATA, trials=20)
@@ -154,4 +154,4 @@ def test_rows_that_are_no_samples_are_refused(module, tmp_path):
     with pytest.raises(ValueError, match=r"targets of shape \(32,\)"):
         predict(tmp_path, module, loader(DATA))
     with pytest.raises(ValueError, match=r"expected a batch \(x, target, id\).* the key 'path'"):
-        predict(tmp_path, classifier(), loader(DATA), id="path")
+        predict(tmp_path, Classifier(), loader(DATA), id="path")

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from tests.lightning.cases import classifier, lightning, loader, points
+from tests.lightning.cases import Classifier, lightning, loader, points
 from tests.lightning.cases import trainer as one_process
 from tests.lightning.test_styles import SHARED_STYLES, STYLES, Module, X, Y
 from torch_boc import ConformalTest
@@ -119,7 +119,7 @@ def validate_styles(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    target, network = Path(sys.argv[1]), classifier()
+    target, network = Path(sys.argv[1]), Classifier()
     network.allow_zero_length_dataloader_with_multiple_devices = True
     validate(target, network)
     writer = BoCPredictionWriter(target / "predictions")

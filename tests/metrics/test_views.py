@@ -4,7 +4,7 @@ import pytest
 import torch
 from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric
 
-from tests.lightning.cases import QUIET, TRAIN, VAL, classifier, expected, loader, trainer
+from tests.lightning.cases import QUIET, TRAIN, VAL, Classifier, expected, loader, trainer
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric, CoherenceGap, boc_metrics
@@ -77,7 +77,7 @@ class TestLightning:
 
     @pytest.mark.parametrize("how", ["collection", "one view", "on epoch end"])
     def test_values_are_logged(self, tmp_path, how):
-        module = classifier()
+        module = Classifier()
         module.metrics = boc_metrics()["nll"] if how == "one view" else boc_metrics()
 
         def step(batch, batch_idx):
