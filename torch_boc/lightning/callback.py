@@ -206,7 +206,7 @@ class BoCCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check the out-of-distribution loaders, if the sanity check has not done so."""
-        if wrong := match_ood_loaders(self.ood, loader_names(trainer, "val"), "val")[1]:
+        if wrong := match_ood_loaders(self.ood, loader_names(trainer), "val")[1]:
             raise ValueError(wrong)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -284,9 +284,9 @@ class BoCCallback(Callback):
 
     def _begin(self, trainer: Any, module: Any) -> None:
         stage = _stage(trainer)
-        names = loader_names(trainer, stage)
         self._source.attach(module)
-        present, wrong = match_ood_loaders({} if stage == "train" else self.ood, names, stage)
+        names, ood = ([""], {}) if stage == "train" else (loader_names(trainer), self.ood)
+        present, wrong = match_ood_loaders(ood, names, stage)
         if wrong and trainer.sanity_checking:
             raise ValueError(wrong)
         if wrong:

@@ -24,18 +24,13 @@ from .logit_source import LogitSource
 CPU = torch.device("cpu")
 
 
-def loader_names(trainer: Any, stage: str) -> list[str]:
+def loader_names(trainer: Any) -> list[str]:
     """The names of the loaders of a loop, in their order: the keys of a dict, otherwise as Lightning names them.
 
     Loaders that do not run one after the other (`CombinedLoader` in another mode than "sequential") make one batch
     together, and count as one loader. There are no names before the loaders are known.
     """
-    if stage == "train":
-        return [""]
-    # During `trainer.validate`, `trainer.val_dataloaders` may be those of an earlier fit.
-    fitted = trainer.fit_loop.epoch_loop.val_loop
-    loop = trainer.test_loop if stage == "test" else trainer.validate_loop if trainer.state.fn == "validate" else fitted
-    combined = loop._combined_loader
+    combined = trainer._evaluation_loop._combined_loader  # `trainer.val_dataloaders` may be those of an earlier fit
     if combined is None:
         return []
     if combined._mode != "sequential":
