@@ -397,6 +397,13 @@ def flipped(path):
     path.write_bytes(content)
 
 
+def without_ten_bytes(path):
+    """The first array is then expected at a place before the beginning of the file."""
+    WRITERS["a.npz"](path, GOOD)
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + content[110:])
+
+
 def raw(content):
     return lambda path: path.write_bytes(content)
 
@@ -420,6 +427,7 @@ BAD = {
     "noise.pt": (raw(b"noise"), "it was not written by torch.save"),
     "noise.csv": (raw(bytes(range(128, 256))), "'utf-8' codec can't decode byte"),
     "flipped.npz": (flipped, "damaged: Bad CRC-32"),
+    "short_of_bytes.npz": (without_ten_bytes, "damaged"),
     **{f"empty{x}": (text(""), "got an empty file") for x in (".npz", ".pt", ".parquet", ".csv")},
     "header.csv": (text("logit_0,logit_1\n"), "at least one row"),
     "word.csv": (text("logit_0,logit_1\n1,2\n3,x\n"), "expected one number a row in 'logit_1', got text"),

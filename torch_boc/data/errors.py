@@ -26,7 +26,8 @@ def file_errors(path: str) -> Iterator[None]:
         yield
     except Exception as error:  # libraries raise all kinds of errors on damaged files
         text = printable(" ".join(str(error).split()))
-        system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
+        # A damaged file may ask for a place before its beginning, which is EINVAL.
+        system = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL, errno.ENOMEM)
         if isinstance(error, FileError | Warning) or text.startswith(shown) or system:
             raise
         if is_memory_error(error):
