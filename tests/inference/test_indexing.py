@@ -230,7 +230,7 @@ def test_workers_of_a_dataset(workers, readers):
 
 def test_where_workers_are_safe(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork"])
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: "fork")
     gpu = torch.device("cuda")
     assert safe_workers(Processes(), gpu) == safe_workers(Processes(torch.ones(3)), gpu) == 4
     assert as_loader(Processes(), 4, None, gpu).pin_memory
@@ -246,8 +246,10 @@ def test_where_workers_are_safe(monkeypatch):
     with monkeypatch.context() as notebook:
         notebook.setitem(sys.modules, "ipykernel", sys)
         assert safe_workers(Processes(), gpu) == 0
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn", "fork"])
-    assert safe_workers(Processes(), gpu) == 0
+    for chosen, methods in (("spawn", ["fork"]), (None, ["spawn", "fork"])):
+        monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none, chosen=chosen: chosen)
+        monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda methods=methods: methods)
+        assert safe_workers(Processes(), gpu) == 0
 
 
 def test_loaders_that_give_each_batch_memory_of_its_own():

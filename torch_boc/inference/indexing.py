@@ -96,7 +96,8 @@ def safe_workers(data: Any, device: torch.device | None) -> int:
     A model on the CPU needs the cores itself. In a notebook, in a script without `if __name__ == "__main__"` on systems
     that spawn processes, and for data that cannot be pickled, workers can fail.
     """
-    unsafe = "ipykernel" in sys.modules or multiprocessing.get_all_start_methods()[0] != "fork"
+    started = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    unsafe = "ipykernel" in sys.modules or started != "fork"
     if device is None or device.type == "cpu" or unsafe or multiprocessing.current_process().daemon:
         return 0
     if isinstance(data, IterableDataset):
