@@ -7,7 +7,7 @@ does not wait.
 
 import gc
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -72,20 +72,18 @@ class HostCopy(NamedTuple):
 
 
 def start_host_copy(columns: Mapping[str, Column]) -> HostCopy:
-    """Start the copy of tensors to the CPU, from a GPU into pinned memory, a dtype at a time."""
-    host, alike = dict(columns), dict[Any, list[str]]()
+    """Start the copy of tensors to the CPU, those of one dtype at once; from a GPU into pinned memory."""
+    alike, event = defaultdict[Any, list[str]](list), None
     for name, x in columns.items():
         if isinstance(x, Tensor) and not x.is_cpu:
-            if has_streams(x.device):
-                alike.setdefault((x.dtype, x.shape), []).append(name)
-            else:
-                host[name] = x.cpu()
-    stacked = {(*names,): torch.stack([columns[name] for name in names]) for names in alike.values()}  # type: ignore[misc]
-    blocks = {names: block.to("cpu", non_blocking=True) for names, block in stacked.items()}
-    gpu = next((block.device for block in stacked.values()), None)  # all columns come from the same logits
-    # The copies run on the device's own current stream, wherever the model began.
-    event = None if gpu is None else torch.get_device_module(gpu).current_stream(gpu).record_event()
-    return HostCopy(host, blocks, event)
+            alike[x.device, x.dtype, x.shape].append(name)
+    blocks = {}
+    for (device, *_), names in alike.items():
+        stacked = torch.stack([columns[name] for name in names])  # type: ignore[misc]
+        blocks[*names,] = stacked.to("cpu", non_blocking=has_streams(device))
+    if blocks and has_streams(device):  # the copies run on its own current stream, wherever the model began
+        event = torch.get_device_module(device).current_stream(device).record_event()
+    return HostCopy(dict(columns), blocks, event)
 
 
 class SplitOnOOM:
