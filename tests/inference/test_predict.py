@@ -85,6 +85,8 @@ def test_likeliest_classes_names_and_logits(tmp_path):
         list(predictor(model, class_names=names[:4]).predict(data()[0]))
     with pytest.raises(ValueError, match="expected the column 'prediction' with class_names="):
         predictor(model, class_names=names, columns=["gap"])
+    with pytest.raises(TypeError, match="expected class_names as a list of strings, got "):
+        predictor(model, class_names={0: "cat"})
     for top_k in (6, -1):
         with pytest.raises(ValueError, match=f"expected top_k from 0 to 5, the number of classes, got {top_k}"):
             list(predictor(model, top_k=top_k).predict(data()[0]))

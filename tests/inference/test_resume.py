@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pyarrow as arrow
@@ -144,13 +145,16 @@ OTHERS = {
     "id": (shifted, {"id": "path"}, r"columns=\['index', 'pred.*columns=\['index', 'path'"),
     "test": (shifted, {"conformal_test": calibrated(2)}, "conformal_test="),
     "alpha": (shifted, {"alpha": 0.3}, "alpha=0.2, got one with alpha=0.3"),
+    "names": (shifted, {"class_names": list("abxde")}, "class_names=.*'c'.*class_names=.*'x'"),
+    "logits": (shifted, {"logits": partial(torch.mul, other=2)}, "logits=None, got one with logits='partial'"),
 }
 
 
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize(("model", "options", "message"), OTHERS.values(), ids=OTHERS.keys())
 def test_another_run_is_refused_by_what_differs(finished, model, options, message, tmp_path):
-    path, first = tmp_path / "samples.parquet", {"conformal_test": calibrated(), "alpha": 0.2}
+    path = tmp_path / "samples.parquet"
+    first = {"conformal_test": calibrated(), "alpha": 0.2, "class_names": list("abcde")}
     stop(path, model=shifted(), **first)
     if finished:
         predictor(shifted(), **first).to_parquet(Loader(), path, resume=True)

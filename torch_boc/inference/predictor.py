@@ -148,7 +148,10 @@ class BoCPredictor:
             acceptance=acceptance,
             max_error=max_error,
         )
-        self.top_k, self.class_names, self.keep_logits = top_k, class_names, keep_logits
+        self.top_k, self.keep_logits = top_k, keep_logits
+        self.class_names = None if class_names is None else [*class_names]
+        if not all(isinstance(name, str) for name in self.class_names or ()):
+            raise TypeError(f"expected class_names as a list of strings, got {class_names!r}")
         if class_names is not None and "prediction" not in self._probe.names:
             raise ValueError(f"expected the column 'prediction' with class_names=, got {', '.join(self._probe.names)}")
         more = {"top_classes": top_k, "top_confidences": top_k, "class_name": class_names, "logits": keep_logits}
@@ -176,8 +179,10 @@ class BoCPredictor:
         """What the values of a table depend on, apart from the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         settings = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
-        settings |= {"logits": getattr(self.logits, "__qualname__", self.logits), "binary": self.binary}
-        settings |= {"top_k": self.top_k, "alpha": self._probe.alpha, "max_error": self._probe.max_error}
+        where = self.logits
+        source = where if isinstance(where, str | None) else getattr(where, "__qualname__", type(where).__qualname__)
+        settings |= {"logits": source, "binary": self.binary, "top_k": self.top_k, "class_names": self.class_names}
+        settings |= {"alpha": self._probe.alpha, "max_error": self._probe.max_error}
         for name in ("conformal_test", "acceptance"):
             part = getattr(self._probe, name)
             settings[name] = part and checksum(part.state_dict().items())
@@ -357,7 +362,5 @@ class BoCPredictor:
 
     def empty(self, *, labelled: bool = False) -> dict[str, Any]:
         """The columns of no samples, with or without targets."""
-        lists = {"top_classes": torch.zeros(0, self.top_k, dtype=torch.int64), "logits": torch.zeros(0, 2)}
-        lists |= {"top_confidences": torch.zeros(0, self.top_k)}
-        more = {name: x for name, x in lists.items() if name in self.columns}
-        return self._named(self._probe.empty(labelled=labelled) | more)
+        none = torch.zeros(0, len(self.class_names or ()) or max(2, self.top_k))
+        return self._named(self._probe.empty(labelled=labelled) | self._more(none))
