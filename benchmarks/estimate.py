@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torchvision.io import decode_jpeg, encode_jpeg
 from torchvision.transforms.v2.functional import resize
 
 from benchmarks.harness import RESULTS, machine, markdown_table, write_page
-from torch_boc.functional import sample_columns
+from torch_boc.data.parquet import ParquetFile
+from torch_boc.nn.decision_columns import SampleColumns
 
 GPUS = (8, 64, 512)
 NODE = 8  # GPUs
@@ -69,11 +68,15 @@ def table_costs(classes: int, rows: int = 50_000) -> tuple[float, float]:
     """Bytes and core seconds of a row of Parquet with the index and all columns of a predictor."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(rows, classes, generator=generator) * 3
-    columns = {"index": torch.arange(rows), **sample_columns(logits)}
-    table = pa.table({name: x.numpy() for name, x in columns.items()})
+    columns = {"index": torch.arange(rows), **SampleColumns()(logits)}
+
+    def write() -> None:
+        with ParquetFile(path) as file:
+            file.write(columns)
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.parquet"
-        seconds = core_seconds(lambda: pq.write_table(table, path))
+        seconds = core_seconds(write)
         return path.stat().st_size / rows, seconds / rows
 
 

@@ -69,9 +69,8 @@ def ways(scratch: Path) -> dict[str, Callable[[Path], object]]:
         return predictor.to_parquet(Batches(folder), next(fresh).with_suffix(".parquet"))
 
     def on_ray(folder: Path, workers: int) -> object:
-        dataset: Any = ray.data.read_parquet(str(folder)).repartition(target_num_rows_per_block=BATCH)
-        options = {"inputs": "x", "id": "path", "batch_size": BATCH, "workers": workers}
-        return predict(dataset, make_model, next(fresh), **options)
+        options: Any = {"inputs": "x", "id": "path", "batch_size": BATCH, "block_rows": BATCH, "workers": workers}
+        return predict(ray.data.read_parquet(str(folder)), make_model, next(fresh), **options)
 
     return {PLAIN: plain, ONE: lambda folder: on_ray(folder, 1), TWO: lambda folder: on_ray(folder, 2)}
 
