@@ -1,5 +1,6 @@
 """Every format gives the same rows: all, in blocks, and by chance. What cannot be logits is a line that says why."""
 
+import os
 import pickle
 import random
 import subprocess
@@ -421,6 +422,7 @@ BAD = {
     "weights.pt": (saved({f"w{i}": torch.ones(2, 2) for i in range(99)}), "w7, ...; if columns"),
     "a.pkl": (raw(pickle.dumps(GOOD)), "pickles are refused"),
     **{f"renamed{x}": (raw(pickle.dumps(1)), "pickles are refused") for x in (".npy", ".pt", ".csv", ".parquet")},
+    "meta.pt": (saved({"logits": torch.ones(2, 3, device="meta")}), "'logits', got torch.float32 of shape (2, 3)"),
     "model.pt": (saved({"logits": torch.ones(2, 3), "model": torch.nn.ReLU()}), "save tensors: torch.save("),
     **{f"cut_{x}": (cut(x), "damaged") for x in ("a.npz", "a.safetensors", "a.pt", "a.parquet")},
     "cut.npy": (raw(b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False"), "EOF: reading array header"),
@@ -451,6 +453,7 @@ BAD = {
     ),
     "rowless.parquet": (sheet(logits=pa.array([], pa.list_(pa.float64()))), "at least one row of logits, got none"),
     "no_ending": (text("1 2 3"), "got 'no ending'"),
+    "pipe.csv": (os.mkfifo if os.name == "posix" else text(""), "got a"),
     "folder": (lambda path: path.mkdir(), "expected Parquet files, got none"),
     "absent-*.parquet": (lambda path: None, "expected Parquet files, got none"),
 }

@@ -49,7 +49,10 @@ def test_a_run_that_has_not_finished_warns(folder):
 
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="expected a column 'logits', or those of a predictor, got a, b"):
+    with pytest.raises(ValueError, match=r"a\.csv: expected a column 'logits', or those of a predictor, got a, b"):
+        summarize_rows(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("odds,target\n1,0\n")
+    with pytest.raises(ValueError, match=r"a\.csv: expected a column 'logits', or those of a predictor, got "):
         summarize_rows(tmp_path / "a.csv")
 
 

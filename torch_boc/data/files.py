@@ -360,6 +360,8 @@ def open_content(source: str) -> ParquetTable | Arrays:
         return ParquetTable(_find(source))
     if not path.exists():
         raise FileNotFoundError(f"{printable(source)}: no such file")
+    if not path.is_file():
+        raise ContentError("expected a file, got a device or a pipe; write the logits to a file first")
     with path.open("rb") as file:
         start = file.read(2)
     if not start:

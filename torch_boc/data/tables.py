@@ -52,7 +52,7 @@ class Arrays:
 
 def _array_kind(x: Any) -> str:
     if isinstance(x, Tensor) and x.ndim in (1, 2) and x.layout == torch.strided:
-        if not x.is_complex() and x.dtype != torch.bool:
+        if not (x.is_complex() or x.dtype == torch.bool or x.is_quantized or x.is_meta):
             return NUMBER if x.ndim == 1 else NUMBERS
     elif isinstance(x, list) and all(isinstance(text, str) for text in x):
         return TEXT

@@ -3,8 +3,9 @@
 import os
 from typing import Any
 
-from ..data.errors import file_errors
+from ..data.errors import ContentError, error_prefix, file_errors
 from ..data.files import open_content
+from ..data.text import printable
 from ..inference.row_summary import RowSummary, Totals
 from .inputs import warn_if_incomplete
 
@@ -35,15 +36,16 @@ def summarize_rows(source: str | os.PathLike[str], *, by: str | None = None, **o
     >>> summary["samples"], summary["nll"] > 0
     (tensor(100., dtype=torch.float64), tensor(True))
     """
-    summary, totals = RowSummary(by, **options), Totals()
+    path, summary, totals = os.fspath(source), RowSummary(by, **options), Totals()
     warn_if_incomplete(source)
-    with file_errors(os.fspath(source)):
-        content = open_content(os.fspath(source))
-        summary = summary._replace(num_classes=summary.num_classes or content.num_classes)
+    with file_errors(path):
+        content = open_content(path)
         names = summary.used(content.kinds)
         if not names or (by is not None and by not in names):
             needed = "a column 'logits', or those of a predictor" if by is None else f"a column {by!r} to group by"
-            raise ValueError(f"expected {needed}, got {', '.join(content.kinds)}")
-        for block in content.batches(names, LOGIT_ROWS if summary.logits in names else COLUMN_ROWS):
+            raise ContentError(f"expected {needed}, got {', '.join(content.kinds)}")
+    summary = summary._replace(num_classes=summary.num_classes or content.num_classes)
+    for block in content.batches(names, LOGIT_ROWS if summary.logits in names else COLUMN_ROWS):
+        with error_prefix(printable(path)):
             summary.add(totals, block)
     return summary.result(totals)
