@@ -37,16 +37,26 @@ def expected(given, **options):
     return evaluate_text(byte_model(), byte_tokenizer(), given, **options)
 
 
-@pytest.mark.parametrize("command", [("text", "book.txt"), ("trace", "--prompt", "The")])
-def test_a_checkpoint_without_a_head_is_refused(run, book, command):
+def headless(path):
     """Its head had random weights, so that the perplexity was another one in every run."""
-    model = tiny("Llama", vocab_size=TOKENS, num_key_value_heads=2, **SIZE)
-    model.base_model.save_pretrained("headless")
-    byte_tokenizer().save_pretrained("headless")
-    code, out, err = run(*command, "--model", "headless")
+    tiny("Llama", vocab_size=TOKENS, num_key_value_heads=2, **SIZE).base_model.save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+
+
+INCOMPLETE = {
+    "head": (headless, "expected all weights of a causal language model, got none for lm_head.weight"),
+    "tokenizer": (byte_model().save_pretrained, "expected the model's tokenizer there, got none; add it with save_"),
+}
+
+
+@pytest.mark.parametrize("command", [("text", "book.txt"), ("trace", "--prompt", "The")])
+@pytest.mark.parametrize(("save", "message"), INCOMPLETE.values(), ids=INCOMPLETE.keys())
+def test_an_incomplete_checkpoint_is_refused(run, book, command, save, message):
+    save("part")
+    code, out, err = run(*command, "--model", "part")
     assert (code, out) == (2, "")
-    assert "error: headless: expected all weights of a causal language model, got none for lm_head.weight\n" in err
-    assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt", "headless"}
+    assert f"error: part: {message}" in err
+    assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt", "part"}
 
 
 def other_width(path):

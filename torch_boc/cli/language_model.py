@@ -166,6 +166,8 @@ def load_model(name: str) -> tuple[Any, Any]:
             raise
         reason = printable(" ".join((str(error) or type(error).__name__).split()))
         raise ValueError(f"{name}: transformers cannot load a causal language model: {reason[:300]}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what transformers makes of a folder without one
+        raise ValueError(f"{name}: expected the model's tokenizer there, got none; add it with save_pretrained")
     if missing := sorted(info["missing_keys"]):  # transformers gives them random values
         got = f"{missing[0]}{f' and {len(missing) - 1} more' * (len(missing) > 1)}"
         raise ValueError(f"{name}: expected all weights of a causal language model, got none for {got}")
