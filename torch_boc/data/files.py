@@ -233,8 +233,7 @@ class LogitReader:
             words = "every value lies in [0, 1], as probabilities do, but they do not sum to 1: they are used as logits"
             warnings.warn(f"{self.name}: {words}", stacklevel=2)
         kept = None if len(index) == self.rows else index
-        kind = self.from_probabilities
-        return LogitSet(logits, target, columns, self.name, kind, total, kept, notes, self.classes)
+        return LogitSet(logits, target, columns, self.name, self.from_probabilities, total, kept, notes, self.classes)
 
     def _read_columns(self, chosen: Tensor | None, total: int | None) -> ColumnSet:
         parts = []
@@ -245,14 +244,8 @@ class LogitReader:
         columns, notes = ({name: joined[name] for name in names} for names in (self._scores, self.notes))
         with error_prefix(printable(self._path)):
             kept = None if chosen is None else joined["index"]
-            return ColumnSet(
-                restore_sample_stats(joined, num_classes=self.num_classes),
-                logit_set.printable_keys(columns),
-                self.name,
-                total,
-                kept,
-                notes,
-            )
+            stats = restore_sample_stats(joined, num_classes=self.num_classes)
+            return ColumnSet(stats, logit_set.printable_keys(columns), self.name, total, kept, notes)
 
     def _batches(self, size: int | None, chosen: Tensor | None) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:
         """The columns that are used, and the numbers of their rows."""
