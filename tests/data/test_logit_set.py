@@ -34,15 +34,6 @@ def test_every_form_of_a_set(source, target):
     assert {name: x.tolist() for name, x in data.columns.items()} in ({}, {"odin": [1.0, 2.0]})
 
 
-def test_a_set_is_renamed_and_keeps_the_rest():
-    first = read_logits({"logits": LOGITS, "y": [0, 1], "odin": [1.0, 2.0]}, "first")
-    second = read_logits(first, "second")
-    assert (first.name, second.name) == ("first", "second")
-    assert second.logits is first.logits
-    assert second.target is first.target
-    assert second.columns == first.columns
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -90,12 +90,17 @@ def test_what_is_no_probability_is_refused_when_they_are_promised(rows, message)
         read_logits(torch.tensor(rows), "far", from_probabilities=True)
 
 
-def test_the_logarithm_is_taken_once(pairs):
-    first = read_logits(softmax(pairs["id"]), "first", from_probabilities=True)
-    second = read_logits(first, "second", from_probabilities=True)
-    assert second.logits is first.logits
-    assert second.from_probabilities
-    assert read_logits(first, "third").from_probabilities
+def test_a_set_is_renamed_and_keeps_the_rest(pairs):
+    """The logarithm is taken once."""
+    logits, target = softmax(pairs["id"])
+    source = {"logits": logits, "y": target, "odin": logits.amax(1)}
+    first = read_logits(source, "first", from_probabilities=True)
+    for options in ({}, {"from_probabilities": True}):
+        second = read_logits(first, "second", **options)
+        assert (first.name, second.name, second.from_probabilities) == ("first", "second", True)
+        assert second.logits is first.logits
+        assert second.target is first.target
+        assert second.columns == first.columns
 
 
 def test_an_evaluation_of_probabilities_is_that_of_the_logits_without_their_energy(pairs):
