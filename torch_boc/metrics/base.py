@@ -69,6 +69,8 @@ class ProbeMetric(Metric):
             raise ValueError(f"expected a metric of {self.num_classes} classes, got one of {classes}")
         super().merge_state(incoming_state)
         self.num_classes = self.num_classes or classes
+        # torchmetrics would return the result of an earlier `compute`, and warn that there was no update.
+        self._computed, self._update_count = None, max(1, self._update_count)
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
         """Raise in all processes if they have seen different numbers of classes."""

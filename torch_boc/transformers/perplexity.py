@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from typing import Any
 
 from .._optional import require
@@ -85,10 +84,7 @@ def evaluate_text(
                 for logits, target in text_logits(model, tokens, context, stride, before, cached=cached):
                     part.metric.to(logits.device)
                     part.metric.update(logits, target)
-            if whole.metric.update_called:
-                whole.metric.merge_state(part.metric)
-            else:
-                whole.metric = deepcopy(part.metric)
+            whole.metric.to(part.metric.device).merge_state(part.metric)
             whole.bytes += part.bytes
             numbers[name] = part.numbers(name)
     whole.metric.nan_strategy = "warn"
