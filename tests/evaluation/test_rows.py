@@ -35,6 +35,8 @@ def test_sums_are_those_of_all_logits(folder):
     assert_close(summarize_rows(folder), boc_summary(LOGITS, TARGET), rtol=1e-6, atol=1e-7)
     options = {"alpha": 0.2, "ignore_index": 3, "trials": 30, "bins": 7}
     assert_close(summarize_rows(folder, **options), boc_summary(LOGITS, TARGET, **options), rtol=1e-6, atol=1e-7)
+    classes = summarize_rows(folder, by="target")
+    assert classes[2]["accuracy"] == boc_summary(LOGITS[TARGET == 2], TARGET[TARGET == 2])["accuracy"]
     groups = summarize_rows(folder, by="site")
     assert set(groups) == {"east", "west"}
     west = slice(None, None, 3)

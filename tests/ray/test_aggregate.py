@@ -90,6 +90,17 @@ def test_groups(kind):
         assert_close(found[site[i].item() if kind is not object else site[i]], boc_summary(LOGITS[i::2], TARGET[i::2]))
 
 
+@pytest.mark.parametrize("name", ["target", "prediction"])
+def test_groups_by_a_column_that_is_summed_up(name):
+    """By target, there was no accuracy, and by prediction an error."""
+    found = summarize(Blocks(with_columns(LOGITS, target=TARGET), (50, 90)), by=name)
+    keys = TARGET if name == "target" else LOGITS.argmax(-1)
+    for key, summary in found.items():
+        whole = boc_summary(LOGITS[keys == key], TARGET[keys == key])
+        assert summary["accuracy"] == whole["accuracy"]
+        assert_close(summary["gap"], whole["gap"])
+
+
 @pytest.mark.parametrize("values", [["a", None], [1.0, np.nan]], ids=["null", "NaN"])
 def test_a_row_without_a_group_is_refused(values):
     values = np.array(values * (ROWS // 2), object)

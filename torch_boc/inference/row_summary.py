@@ -89,4 +89,5 @@ def _groups(block: Block, by: str | None) -> dict[Any, Block]:
         if value is None or value != value:
             raise ValueError(f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out")
         groups.setdefault(value, []).append(row)
-    return {value: {name: x[rows] for name, x in block.items() if name != by} for value, rows in groups.items()}
+    used = {name: x for name, x in block.items() if name != by or not isinstance(x, list)}  # text is in no sum
+    return {value: {name: x[rows] for name, x in used.items()} for value, rows in groups.items()}
