@@ -44,12 +44,13 @@ def test_perplexity_is_that_of_the_loss_of_transformers(model, monkeypatch):
 @pytest.mark.parametrize("bos", [False, True])
 def test_long_texts_are_read_in_windows(model, monkeypatch, bos):
     """Each of which begins with the first token."""
+    tokenizer = byte_tokenizer(adds_bos=bos)
     monkeypatch.setattr(teacher_forcing, "MOST_LOGITS", 11 * model.config.vocab_size)
     text = prose(400)
     ids = TOKENIZER(text)["input_ids"]
     windows = token_windows([ids], 64, 32, [0] if bos else [])
     logits = torch.cat([forward(model, window)[first - 1 : -1] for window, first in windows])
-    numbers = evaluate_text(model, TOKENIZER, text, bos=bos)["text"]
+    numbers = evaluate_text(model, tokenizer, text)["text"]
     expected = boc_summary(logits, torch.tensor(ids if bos else ids[1:]))
     for key in set(expected) - {"samples"}:
         assert numbers[key] == pytest.approx(expected[key].item(), rel=1e-4, abs=1e-9), key
@@ -59,7 +60,7 @@ def test_long_texts_are_read_in_windows(model, monkeypatch, bos):
         (record,) = score_tokens(model, torch.tensor([ids]))
         assert numbers["nll"] == pytest.approx(-float(record.numbers["log_probability"][1:].mean()), rel=1e-6)
     pieces = iter([text[:3], text[3:200], "", text[200:]])  # which are the whole text
-    assert evaluate_text(model, TOKENIZER, [pieces], bos=bos)["text"] == pytest.approx(numbers, rel=1e-5)
+    assert evaluate_text(model, tokenizer, [pieces])["text"] == pytest.approx(numbers, rel=1e-5)
 
 
 def test_names_get_a_row_each_and_one_for_all(model):
@@ -84,16 +85,15 @@ def test_invalid_predictions_are_told():
 
     model.transformer.wte.register_forward_hook(broken)
     with pytest.warns(UserWarning, match=r"rows of logits with NaN"):
-        numbers = evaluate_text(model, TOKENIZER, text.split(" "), context=64, bos=True)["text"]
+        numbers = evaluate_text(model, byte_tokenizer(adds_bos=True), text.split(" "), context=64)["text"]
     assert numbers["invalid"] > 0
     assert numbers["tokens"] + numbers["invalid"] == len(text.replace(" ", "").encode())
     assert math.isnan(numbers["bits_per_byte"])
 
 
 def test_the_first_token():
-    assert [first_tokens(TOKENIZER, bos) for bos in (None, True, False)] == [[], [0], []]
-    adding = byte_tokenizer(adds_bos=True)
-    assert [first_tokens(adding, bos) for bos in (None, False)] == [[0], []]  # nothing of what it adds at the end
+    assert first_tokens(TOKENIZER) == []
+    assert first_tokens(byte_tokenizer(adds_bos=True)) == [0]  # nothing of what it adds at the end
 
 
 def peak(texts, vocabulary=1000):

@@ -42,7 +42,6 @@ def evaluate_text(
     *,
     context: int | None = None,
     stride: int | None = None,
-    bos: bool | None = None,
 ) -> TextNumbers:
     """How well a causal language model predicts given texts, token by token, and how well its confidence is calibrated.
 
@@ -52,7 +51,9 @@ def evaluate_text(
 
     Args:
         model: a causal language model of transformers.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer. A first token that it puts before a text (bos) stands before each text, whose own
+            first token is then predicted too. If a text is longer than the context, it stands at the head of each
+            window, because models that were trained with it predict badly without it.
         texts: a text, a list of texts, or a mapping from names to either, which gives one row per name. Among
             several, no text has the name "all", which is that of the row of all together. A text may also be an
             iterable of its pieces. Pieces are tokenised one by one, and no token crosses the end of a piece; the
@@ -60,15 +61,12 @@ def evaluate_text(
         context: the most tokens that the model reads together; by default what its config states, but at most 4,096.
             A longer context takes more memory.
         stride: how far a window is from the one before, by default half of the context; see `score_tokens`.
-        bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
-            the first token of a text is predicted too. If a text is longer than the context, this token stands at the
-            head of each of its windows, because models that were trained with it predict badly without it.
 
     Returns:
         The numbers, as a dict by the name of the text, which is "text" if there is none. Predictions with NaN or +inf
         are left out, with a warning.
     """
-    classes, before = vocabulary(model), first_tokens(tokenizer, bos)
+    classes, before = vocabulary(model), first_tokens(tokenizer)
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
     named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
     if not named or (len(named) > 1 and ALL in named):
@@ -138,14 +136,8 @@ def _listed(texts: Any, name: str) -> Iterable[Any]:
     return texts
 
 
-def first_tokens(tokenizer: Any, bos: bool | None) -> list[int]:
-    """The tokens that stand before each text."""
-    if bos:
-        if tokenizer.bos_token_id is None:
-            raise ValueError("expected a tokenizer with a first token (bos), got one without; leave out bos")
-        return [tokenizer.bos_token_id]
-    if bos is False:
-        return []
+def first_tokens(tokenizer: Any) -> list[int]:
+    """The tokens that the tokenizer puts before each text."""
     plain, whole = (tokenizer("a", add_special_tokens=x)["input_ids"] for x in (False, True))
     places = range(len(whole) - len(plain) + 1)
     return next((list(whole[:i]) for i in places if whole[i : i + len(plain)] == plain), [])
