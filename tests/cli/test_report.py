@@ -12,7 +12,7 @@ from benchmarks.recipes.entries import save_entry
 from tests.arrays import read_arrays
 from tests.cli.cases import samples
 from tests.data.cases import labelled, unfamiliar
-from tests.data.tables import logit_table, some_samples, write_parts
+from tests.data.tables import logit_table, write_parts
 from torch_boc import zoo
 from torch_boc.cli import inputs
 from torch_boc.evaluation import LogitSet, evaluate
@@ -73,7 +73,7 @@ def test_probabilities_and_logits_without_targets(run, files):
 
 def test_files_of_several_kinds_and_labels_of_other_classes(run, files):
     """An .npz file next to a folder of Parquet, whose labels are of 14 other classes."""
-    parts = write_parts(files / "parts", logit_table(*some_samples(150, classes=4)))
+    parts = write_parts(files / "parts", logit_table(*labelled(150, classes=4)))
     np.savez(files / "other.npz", **{**read_arrays(files / "noise.npz"), "target": np.arange(200) % 14})
     options = ("test.npz", "--ood", parts, "--ood", "other.npz", "--json")
     code, out, _ = run("report", *options)

@@ -7,16 +7,6 @@ import torch
 from torch_boc.data.parquet import CLASSES_KEY
 from torch_boc.functional import sample_columns
 
-CLASSES = 5
-
-
-def some_samples(rows, *, seed=0, signal=3.0, classes=CLASSES):
-    """Logits in float32 and their targets."""
-    generator = torch.Generator().manual_seed(seed)
-    target = torch.randint(classes, (rows,), generator=generator)
-    logits = signal * torch.eye(classes)[target] + 2 * torch.randn(rows, classes, generator=generator)
-    return logits, target
-
 
 def logit_table(logits, target=None, *, lists=False):
     if lists:

@@ -14,7 +14,8 @@ import safetensors.torch
 import torch
 from pyarrow import csv, parquet
 
-from tests.data.tables import column_table, logit_table, some_samples, write_parts
+from tests.data.cases import labelled
+from tests.data.tables import column_table, logit_table, write_parts
 from torch_boc.data import LogitReader, read_logits
 
 ROWS, CLASSES = 7, 3
@@ -93,7 +94,7 @@ def test_random_rows_are_uniform(tmp_path):
 )
 def test_folders_patterns_and_uris(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
-    logits, target = some_samples(400)
+    logits, target = labelled(400)
     folder = write_parts(tmp_path / "parts", logit_table(logits, target))
     (folder / "_temporary").mkdir()
     (folder / ".hidden.parquet").write_text("half")
@@ -118,8 +119,8 @@ DIFFERENT = {
 @pytest.mark.parametrize(("make", "message"), DIFFERENT.values(), ids=DIFFERENT.keys())
 def test_files_of_a_folder_that_differ(tmp_path, make, message, first):
     """The further classes of a later file were dropped, so that half of the predictions were wrong in silence."""
-    folder = write_parts(tmp_path / "parts", logit_table(*some_samples(100)))
-    parquet.write_table(make(*some_samples(9)), folder / ("a.parquet" if first else "z.parquet"))
+    folder = write_parts(tmp_path / "parts", logit_table(*labelled(100)))
+    parquet.write_table(make(*labelled(9)), folder / ("a.parquet" if first else "z.parquet"))
     message = "" if first else message
     with pytest.raises(ValueError, match=rf"\.parquet: expected the columns of .*\.parquet, where {message}"):
         read_logits(folder)
@@ -150,7 +151,7 @@ def random_edit(table, draw):
 @pytest.mark.parametrize("lists", [False, True])
 def test_folders_with_one_odd_file(tmp_path, lists):
     """Nothing is accepted, and nothing but an error of one line comes: of odd columns, and of files that were cut."""
-    draw, logits = random.Random(0), some_samples(60)
+    draw, logits = random.Random(0), labelled(60)
     table = logit_table(*logits, lists=lists)
     for number in range(150):
         folder = write_parts(tmp_path / f"{number}", table)
@@ -167,13 +168,13 @@ def test_folders_with_one_odd_file(tmp_path, lists):
 @pytest.mark.parametrize("sizes", [(3, 4), (4, 3)])
 def test_lists_of_another_length_in_a_later_file(tmp_path, sizes):
     for number, size in enumerate(sizes):
-        parquet.write_table(logit_table(some_samples(9, classes=size)[0], lists=True), tmp_path / f"{number}.parquet")
+        parquet.write_table(logit_table(labelled(9, classes=size)[0], lists=True), tmp_path / f"{number}.parquet")
     with pytest.raises(ValueError, match=f"expected {sizes[0]} logits, as in the first row, got {sizes[1]} in row 9"):
         read_logits(tmp_path)
 
 
 def test_columns_of_a_predictor(tmp_path):
-    logits, target = some_samples(300)
+    logits, target = labelled(300)
     table = column_table(logits, target).append_column("knn", [logits.amax(1).numpy()])
     write_parts(tmp_path / "parts", table.append_column("review", [[False] * 300]))
     data, some = read_logits(tmp_path / "parts"), read_logits(tmp_path / "parts", max_rows=50)
@@ -188,7 +189,7 @@ def test_columns_of_a_predictor(tmp_path):
 
 def test_the_number_of_classes_of_columns(tmp_path):
     """In the metadata of the files, or given; no file may differ."""
-    one, other = (column_table(some_samples(50, classes=classes)[0]) for classes in (4, 5))
+    one, other = (column_table(labelled(50, classes=classes)[0]) for classes in (4, 5))
     parquet.write_table(one.replace_schema_metadata(None), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"expected the number of classes in the metadata of the file, got none; give"):
         read_logits(tmp_path)
@@ -355,7 +356,7 @@ def test_numbers_that_may_be_names_or_indices_are_refused(tmp_path, classes):
 
 
 def test_the_targets_of_a_predictor_are_indices(tmp_path):
-    logits, target = some_samples(300)
+    logits, target = labelled(300)
     parquet.write_table(column_table(logits, target), tmp_path / "a.parquet")
     assert torch.equal(read_logits(tmp_path / "a.parquet", classes=["5", "4", "3", "2", "1"]).target, target)
 

@@ -6,6 +6,7 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
+from tests.inference.cases import files
 from torch_boc.data import parquet as tables
 from torch_boc.data.parquet import ParquetFile
 
@@ -13,10 +14,6 @@ from torch_boc.data.parquet import ParquetFile
 def columns(start, stop):
     index = torch.arange(start, stop)
     return {"index": index, "gap": index.double() / 7, "logit": index.float().requires_grad_()}
-
-
-def files(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_rows_come_back(tmp_path):

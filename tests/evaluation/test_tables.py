@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from tests.data.tables import column_table, logit_table, some_samples, write_parts
+from tests.data.cases import labelled
+from tests.data.tables import column_table, logit_table, write_parts
 from torch_boc.cli import main
 from torch_boc.evaluation import evaluate
 
 
 @pytest.fixture(scope="module")
 def sets():
-    return {"id": some_samples(400), "far": some_samples(300, seed=1, signal=0.5), "val": some_samples(200, seed=2)}
+    return {"id": labelled(400), "far": labelled(300, seed=1, signal=0.5), "val": labelled(200, seed=2)}
 
 
 @pytest.fixture
