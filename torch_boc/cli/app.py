@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..data.errors import is_memory_error
-from . import INTERRUPTED, quitting_at_once
+from . import INTERRUPTED
 from . import options as o
 from .doctor import doctor
 from .language_model import text, trace
@@ -94,13 +94,7 @@ class Group(WithoutTypes, TyperGroup):
 
 
 class Command(WithoutTypes, TyperCommand):
-    """Imports torch before it begins. The help of all commands needs no torch, and comes at once."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        with quitting_at_once():
-            import torch  # noqa: F401
-        return super().invoke(ctx)
+    """One command."""
 
 
 def _help(text: str) -> dict[str, Any]:

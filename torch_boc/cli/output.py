@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -20,48 +20,24 @@ from ..data.atomic import check_file, check_folder, replacing
 from ..data.text import printable
 from .options import FOLDER
 
-if TYPE_CHECKING:
-    pass
-
 STDOUT = "-"
 WIDTH = 80
-# Symbols of the report in plain letters; symbols of two characters come first.
-LETTERS = {
-    **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
-    **{"−": "-", "–": "-", "—": "-", "·": "|", "…": ".", "“": '"', "”": '"', "‘": "'", "’": "'", "→": "->"},
-    "\u00a0": " ",
-}
-
-
-def spell(text: str, encoding: str) -> str:
-    r"""The text, or, if `encoding` is not a UTF, with symbols as letters and other characters as escapes.
-
-    >>> spell("q̄ − p̂ of 日", "ascii"), spell("q̄", "utf-8")
-    ('q_bar - p_hat of \\u65e5', 'q̄')
-    """
-    if encoding.startswith("utf"):
-        return text
-    for symbol, plain in LETTERS.items():
-        text = text.replace(symbol, plain)
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 class Terminal(Console):
-    """A console for names that users give: it escapes control characters and characters that it cannot show."""
+    """A console for names that users give: it escapes control characters."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, stderr=stderr)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """All text passes here on its way to the screen, that of tables too."""
-        lines = "\n".join(map(printable, text.split("\n")))
-        return super().render_str(spell(lines, self.encoding), **options)
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
 
 
 def print_error(message: str) -> None:
     """Print one line on stderr; it does not disturb a spinner."""
-    line = printable(" ".join(message.splitlines()))
-    sys.stderr.write(spell(f"torch-boc: {line}\n", (getattr(sys.stderr, "encoding", None) or "utf-8").lower()))
+    sys.stderr.write(f"torch-boc: {printable(' '.join(message.splitlines()))}\n")
     sys.stderr.flush()
 
 
