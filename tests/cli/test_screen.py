@@ -117,6 +117,8 @@ def test_nothing_is_accepted_where_the_guarantee_is_void(run, bare, change):
     np.save(bare / "new.npy", change(read_arrays(bare / "test.npz")["logits"], logits(bare / "noise.npz").numpy()))
     found = result(run, "new.npy", "bare.npy", *VAL, "--error", "0.2")
     assert [(part["shifted"], part["accepted"] > 0) for part in found["sets"]] == [(True, False), (False, True)]
+    both = " ".join(run("screen", "new.npy", "bare.npy", *VAL).out.split())
+    assert "if samples are exchangeable with the held-out set; not valid for new; held-out set: 200 samples" in both
     told = " ".join(run("screen", "new.npy", *VAL, "--error", "0.2", "-o", "new.csv").out.split())
     assert "accepted at 20 % error: not valid here: these inputs do not look" in told
     assert "expected FPR: not valid here: these inputs do not look like the held-out set" in told

@@ -16,7 +16,8 @@ DELTA = 0.05  # the probability with which the error may exceed --error, unless 
 # The level of the tests whether a file is like the held-out samples, and how many of its rows they read.
 SHIFT_ALPHA, SHIFT_ROWS = 0.001, 10_000
 IF = "if samples are "
-NOT_VALID = "not valid here: these inputs do not look like the held-out set"
+INVALID = "not valid"
+NOT_VALID = f"{INVALID} here: these inputs do not look like the held-out set"
 DECISIONS = ("review", "discovery", "accepted")  # columns that are counted
 
 
@@ -135,7 +136,7 @@ def screen(
 def show_decisions(content: Mapping[str, Any], ready: Any, console: Terminal) -> None:
     """Print the decisions on each file, with the condition of each guarantee, or that it is not valid."""
     from ..functional.selective import required_samples
-    from ..report.format import counted, percent, short_percent
+    from ..report.format import counted, join_words, percent, short_percent
 
     condition, error, fdr = ready.condition, content["error"], content["fdr"] or 0
     discoveries = f"discoveries: on average at most {short_percent(fdr)} are ID, if the ID ones among these samples are"
@@ -162,8 +163,9 @@ def show_decisions(content: Mapping[str, Any], ready: Any, console: Terminal) ->
         within = f" (with 90 % probability {percent(content['rate_low'])} to {percent(content['rate_high'])})"
     most_expected = max(content["expected_rate"]) if content["groups"] else content["expected_rate"]
     rate = f"at most {percent(most_expected)}{within}, {condition}"
-    if all(part["shifted"] for part in content["sets"]):
-        rate = NOT_VALID
+    shifted = [part["name"] for part in content["sets"] if part["shifted"]]
+    if shifted:
+        rate = NOT_VALID if len(shifted) == len(content["sets"]) else f"{rate}; {INVALID} for {join_words(shifted)}"
     against = f"{counted(content['held_out_samples'], 'sample')} of {ready.name}, score {content['score']}"
     console.print(f"expected FPR: {rate}; held-out set: {against}")
 
