@@ -73,17 +73,15 @@ def test_each_number_on_a_card_is_that_of_the_logits(found):
 
     assert coverage[1].startswith(f"{ends(x['accepted'] for x in models)} of predictions can be accepted: error ≤ 1 %")
     assert drawn(coverage[2]) == {name: expected[name]["accepted"] for name in NAMES}
-    assert (
-        re.sub(", .* after calibration of 1 of 2 models", "", calibration[1])
-        == f"ECE {ends(x['ece'] for x in models)}."
-    )
+    errors = re.sub(", .* after calibration of 1 of 2 models", "", calibration[1])
+    assert errors == f"ECE {ends(x['ece'] for x in models)}."
     assert {k: x.split(",")[0] for k, x in drawn(calibration[2]).items()} == {k: x["ece"] for k, x in expected.items()}
     assert drawn(detection[2]) == {name: ", ".join(expected[name]["flagged"]) for name in NAMES}
     rates = [ends(x["flagged"][i] for x in models) for i in (0, 1)]
     assert f"the measured FPR is {rates[0]}, and {rates[1]} of OOD samples are det" in detection[1]
     assert drawn(drift[2]) == {name: str(expected[name]["alarm"]) for name in NAMES}
     delays = ends((str(x["alarm"]) for x in models), "")
-    assert drift[1].startswith(f"Median detection delay {delays} samples. The probability")
+    assert drift[1].startswith(f"Median detection delay {delays} samples; probability of ever")
 
 
 def test_the_table_has_the_same_numbers(found):
@@ -92,7 +90,6 @@ def test_the_table_has_the_same_numbers(found):
         model = expected[name.text]
         assert (accuracy.text, detected.text) == (model["accuracy"], model["flagged"][1])
         assert (accepted.text, delay.text) == (model["accepted"], f"{model['alarm']} samples")
-        assert detected.small.endswith("by GEN")
         share = comparison.reports[name.text].summary()["accepted"]
         assert f"{100 * share:.1f} %" == model["accepted"]
 
@@ -101,18 +98,9 @@ def test_the_second_row_is_read_aloud(found):
     comparison, expected = found
     (name, model) = list(expected.items())[1]
     text = comparison.reading()
-    assert text.startswith(f"Reading row 2: {name} is correct on {model['accuracy']} of its test set. Its calibration")
-    assert f"The {model['accepted']} most confident predictions can be automated (error ≤ 1 % with 95 % prob" in text
-    assert f"{model['flagged'][1]} of svhn is detected" in text
-    assert text.endswith(f"The median delay until drift is detected is {model['alarm']} samples.")
-
-
-def test_the_guarantee_is_that_of_all_models(found):
-    """It was that of the model that came last."""
-    comparison, _ = found
-    reports = dict(comparison.reports)
-    delays = reports[NAMES[0]].results.delays
-    delays["alpha"] = 0.05
-    text = cards(reports)[3][1]
-    delays["alpha"] = 0.01
-    assert "ever raising a false alarm is at most 5 %, if samples are exchangeable" in text
+    assert text.startswith(
+        f"Reading row 2, {name}: {model['accuracy']} of its predictions are correct. Its calibration"
+    )
+    assert f"{model['accepted']} of predictions can be automated: error ≤ 1 % with 95 % prob" in text
+    assert f"{model['flagged'][1]} of OOD samples are detected by the conformal test of GEN" in text
+    assert f"Drift is detected after {model['alarm']} samples (median)" in text

@@ -200,7 +200,7 @@ SITUATIONS = [
      ["repeated rows", "repeat an earlier"]),
     ("held-out copies", errors(1000, 0), {"far": far()}, {"val": COPIES}, {},
      ["900 of the 1,200 rows of “val” repeat", f"error ≤ 1 % {CONDITION} and its repeated rows are different samples",
-      "at any time, if samples are exchangeable with the held-out set and its repeated rows are different"], []),
+      "false alarm ≤ 1 %, if samples are exchangeable with the held-out set and its repeated rows are different"], []),
     ("held-out copies, refuted", GOOD(1000), {"far": far()}, {"val": merged(*[held_out(250, strength=8.0)] * 4)}, {},
      ["750 of the 1,000 rows of “val” repeat", NOT_VALID], ["Automate", "Monitor"]),
     ("a tenth repeated", LogitSet(*(torch.cat([x, x[:100]]) for x in (draw(1000).logits, draw(1000).target))), {}, {},

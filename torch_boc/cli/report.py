@@ -52,10 +52,13 @@ def report(
 
     folder = choose_folder(out, json=json, files=FILES)
     rules = [_rule(text) for text in fail_if or ()]
-    with spinner("loading libraries") as tell:
+    with spinner("loading libraries") as tell, warnings.catch_warnings():
+        from ..calibration import LeakWarning, OverlapWarning
         from ..evaluation import evaluate
         from .inputs import Files
 
+        for kind in () if json else (LeakWarning, OverlapWarning):
+            warnings.simplefilter("ignore", kind)  # the report says so
         files = Files(probabilities, classes, tell, max_rows)
         test = files.read(path)
         others = files.read_named("--ood", ood, targets=False)
@@ -168,7 +171,6 @@ def _present(result: Any, folder: Path | None, *, json: bool) -> None:
         paths = [] if folder is None else result.save(folder)
     if json:
         print_json(loads(result.to_json()))
-    if json:
         return
     console = Terminal()
     if isinstance(result, Comparison):

@@ -13,7 +13,6 @@ This is 0.8 s if the true error e of the bin is 0, and nearly 0 if e is many tim
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -80,7 +79,6 @@ def calibration_tables(
     test: ProbedSet,
     splits: Mapping[str, AnySet],
     *,
-    distrusted: Collection[str] = (),
     methods: Collection[str],
     bins: int,
     replicates: int,
@@ -89,8 +87,7 @@ def calibration_tables(
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], CalibratedSamples]]:
     """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
-    Also the confidences, by split and method. A method that is fitted on one of the `distrusted` splits is never the
-    best.
+    Also the confidences, by split and method.
     """
     table: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -117,14 +114,12 @@ def calibration_tables(
         curves += [names | point for point in curve]
         kept[split, method.name] = judged._replace(nll=judged.nll[:0])
     progress("calibration: differences")
-    trusted = [row for row in table if row["split"] not in distrusted]
-    bases = {"ece_versus_msp": table[0], "ece_versus_best": min(trusted, key=itemgetter("ece"))}
+    base = "", first[1].name
     for row in table:
-        for name, base in bases.items():
-            ours, theirs = (row["split"], row["method"]), (base["split"], base["method"])
-            numbers = random_numbers(seed, "difference", *ours, *theirs)
-            found = error_difference(kept[ours], kept[theirs], bins, replicates, numbers)
-            row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+        one = row["split"], row["method"]
+        numbers = random_numbers(seed, "difference", *one, *base)
+        found = error_difference(kept[one], kept[base], bins, replicates, numbers)
+        row |= zip((f"ece_versus_msp{end}" for end in ("", "_low", "_high")), found, strict=True)
     return {"calibration": table, "reliability": curves}, kept
 
 
@@ -174,7 +169,7 @@ def calibration_rows(
         "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
     row = with_intervals(values, intervals) | {"accuracy": float(judged.correct.double().mean())}
-    row |= {"ece_chance": mean_chance, "ece_chance_most": most_chance}
+    row["ece_chance"] = mean_chance
     curve: list[dict[str, Any]] = []
     means = zip(errors.samples.tolist(), errors.confidence / errors.samples, errors.hits / errors.samples, strict=True)
     for i, (samples, mean, accuracy) in enumerate(means):

@@ -1,7 +1,7 @@
 """The paper's protocol in one function: from logits to all tables of a report."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import date
 from typing import Any
 
@@ -9,23 +9,16 @@ import torch
 
 from .. import __version__
 from .._optional import require
-from ..calibration import (
-    CALIBRATORS,
-    LeakWarning,
-    MatrixScaling,
-    OverlapWarning,
-    VectorScaling,
-    leak_test,
-    overlap_test,
-)
-from ..calibration.split_checks import many_repeated, overlap_message, repeated_message
-from ..data.logit_set import ColumnSet
+from ..calibration import CALIBRATORS, MatrixScaling, VectorScaling, leak_test, overlap_test
+from ..calibration.split_checks import many_repeated
+from ..data.logit_set import ColumnSet, LogitSet
 from ..data.text import printable
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores
 from ..report.report import Report
 from ..report.results import Results, frame
+from ..report.story import set_faults
 from .calibration import calibration_tables
 from .decisions import acceptance_rows, choose_held_out, class_tables, find_violations, review_rows, screening_tables
 from .detection import collect_scores, detection_tables
@@ -119,12 +112,11 @@ def evaluate(
         say("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
-        repeated = _repeated(everything)
+        repeated = {x.name: many_repeated(x.logits, x.target) for x in everything if isinstance(x, LogitSet)}
         how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
         distrusted = {row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"}
         distrusted |= {row["split"] for row in leaks if row["suspicious"]}
-        options: dict[str, Any] = {"distrusted": distrusted, "methods": methods, "bins": bins}
-        calibrated, judged = calibration_tables(sets[0], splits, **options, **how)
+        calibrated, judged = calibration_tables(sets[0], splits, methods=methods, bins=bins, **how)
         held_out = choose_held_out(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
         scaled = judged.get((held_out.name, VectorScaling.name))
         screened = screening_tables(sets, held_out, seed=seed, progress=say)
@@ -151,7 +143,7 @@ def evaluate(
         "classes": test.num_classes,
         "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
-        "repeated": repeated,
+        "repeated": {name: count for name, count in repeated.items() if count},
         "violations": find_violations(held_out, screened),
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,
@@ -172,38 +164,25 @@ def evaluate(
             left_out += [*(["the NLL"] if no_loss else []), "fitted calibrators"]
         settings |= {"from_columns": True, "left_out": left_out}
     frames = {name: frame(name, rows) for name, rows in tables.items()}
-    return Report(Results(settings | conclude(frames, distrusted), frames))
+    results = Results(settings | conclude(frames, distrusted), frames)
+    for category, fault in set_faults(results):
+        warnings.warn(fault.rstrip("."), category, stacklevel=2)
+    return Report(results)
 
 
 def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[dict[str, Any]]:
-    """Rows of the table `overlaps`, with a warning if more samples are shared than chance explains."""
+    """Rows of the table `overlaps`."""
     rows = []
     for kind, sets in groups.items():
         for name, data in sets.items():
-            if isinstance(test, ColumnSet) or isinstance(data, ColumnSet):
-                continue
-            found = overlap_test(test.logits, data.logits, test.target, data.target)
-            row = {"set": name, "kind": kind, "samples": len(data), "share": found.shared / len(test)}
-            rows.append(row | found._asdict())
-            if found.suspicious:
-                message = overlap_message(kind, found.shared, len(test), test=repr(test.name), other=repr(name))
-                warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
+            if isinstance(test, LogitSet) and isinstance(data, LogitSet):
+                found = overlap_test(test.logits, data.logits, test.target, data.target)
+                rows.append({"set": name, "kind": kind, "samples": len(data)} | found._asdict())
     return rows
 
 
-def _repeated(sets: Sequence[AnySet]) -> dict[str, int]:
-    """How many rows are repeated, for each set in which many are; with a warning."""
-    counts = {x.name: many_repeated(x.logits, x.target) for x in sets if not isinstance(x, ColumnSet)}
-    found = {name: count for name, count in counts.items() if count}
-    for data in sets:
-        if data.name in found:
-            message = repeated_message(found[data.name], len(data), repr(data.name))
-            warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
-    return found
-
-
 def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, Any]]:
-    """Rows of the table `leaks`, with a warning for each split whose accuracy differs from that on the test set."""
+    """Rows of the table `leaks`."""
     if test.correct is None:
         return []
     rows = []
@@ -211,14 +190,5 @@ def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, 
         logits, target = labelled(data)
         right = int((bag_of_coins(logits).prediction == target).sum())
         found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
-        rows.append({"split": split, "samples": len(data), **found._asdict()})
-        if found.suspicious:
-            easier = found.accuracy > found.test_accuracy
-            message = (
-                f"calibration split {split!r} is {'easier' if easier else 'harder'} than the test set: "
-                f"{'training data' if easier else 'other labels'}, or another class mix "
-                f"(accuracy {found.accuracy:.4f} on it, {found.test_accuracy:.4f} on the test set); calibrators fitted "
-                f"on it will be {'over' if easier else 'under'}confident"
-            )
-            warnings.warn(message, LeakWarning, stacklevel=3)
+        rows.append({"split": split, "samples": len(data)} | found._asdict())
     return rows

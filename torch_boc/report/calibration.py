@@ -6,7 +6,7 @@ from ..calibration import CALIBRATORS, DominanceConfidence, Uncalibrated, Vector
 from ..plots import BLUE, FEW_SAMPLES, GREEN, GREY, ORANGE
 from .chart import Chart
 from .elements import Cell, Section, Table, cells, make_table
-from .format import PERCENT, comparisons_note, ece_text, number, p_text, percent, small_number
+from .format import PERCENT, comparisons_note, ece_text, number, p_text, percent
 from .results import Results, where
 
 MSP = Uncalibrated.name
@@ -93,7 +93,7 @@ def calibration_section(results: Results) -> Section:
         sentences.append("No calibrator was fitted on held-out samples.")
     dots = f"Dots: accuracy by confidence, in bins with at least {FEW_SAMPLES} samples"
     note = f"{dots}, with 95 % intervals. The dotted line is perfect calibration."
-    more = {"All calibration methods": [error_table(results), split_table(results)]}
+    more = {"All calibration methods": [error_table(results)]}
     return Section(title, sentences, reliability_chart(results, best), more=more, note=note)
 
 
@@ -145,23 +145,6 @@ def error_table(results: Results) -> Table:
             "Brier": cells(table, "brier", best=lowest["brier"]),
             "accuracy": cells(table, "accuracy"),
             "T": cells(table, "temperature", 3),
-        },
-    )
-
-
-def split_table(results: Results) -> Table:
-    """The accuracy on each calibration split and on the test set, and the number of samples that both have."""
-    marks, table = split_marks(results), results.leaks
-    shared = where(results.overlaps, kind="calibration").set_index("set")["shared"]
-    return make_table(
-        "Calibration splits: accuracy there and on the test set, and samples in both",
-        {
-            "split": [Cell(split, mark=marks.get(split, "")) for split in table["split"]],
-            "samples": [f"{samples:,}" for samples in table["samples"]],
-            "shared": [f"{int(shared[split]):,}" if split in shared else "–" for split in table["split"]],
-            "accuracy": cells(table, "accuracy"),
-            "on test": cells(table, "test_accuracy"),
-            "p-value": [small_number(p) for p in table["p_value"]],
         },
     )
 

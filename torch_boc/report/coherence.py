@@ -26,20 +26,24 @@ from .results import Results, where
 TELLING = 0.02
 # A smaller difference of two AUROC is of no practical use.
 RELEVANT = 0.005
-# Two errors are called alike if the interval of their difference reaches no further than this.
-ALIKE = 0.01
 TWO_CLASSES = "With two classes dominance is confidence, so the coherence gap Δ is 0 for every input and adds nothing."
+NOTHING_ADDED = "it adds nothing of practical size to confidence"
 NOTE = (
     "Dots: mean Δ in each bin of confidence. Confidence and the number of classes allow only values inside the band; a "
     "dot on its lower edge adds nothing to confidence."
 )
 MORE = "The Bag-of-Coins paper’s numbers: gap, dominance, p-value"
-# What is said of the paper's score, if its AUROC is shown to be below 0.5, or above, or neither.
-PAPER_SCORE_SAID = {
+# By the sign of the difference from confidence.
+CALIBRATED = {
+    -1: "better calibrated",
+    0: "not shown to be better or worse calibrated",
+    1: "worse calibrated",
+}
+# By the sign of the AUROC minus 0.5.
+RANKS = {
     -1: "ranks backwards here (AUROC {}){}: use confidence instead.",
     0: "is not shown to rank forwards or backwards here (AUROC {}){}.",
-    1: "does not rank backwards here (AUROC {}){}: the model is more confident here than on the test set, or so "
-    "underconfident that the gap rises with confidence.",
+    1: "does not rank backwards here (AUROC {}){}: confidence is higher here, or Δ rises with it.",
 }
 
 
@@ -50,9 +54,10 @@ def coherence_section(results: Results) -> Section:
     return Section("Coherence gap", gap_sentences(results), coherence_chart(results), more=more, note=NOTE, aside=aside)
 
 
-def forced_share(row: Any) -> float:
-    """The share of the mean gap that confidence forces; NaN if the gap is 0."""
-    return float(row["forced_gap"] / row["gap"]) if row["gap"] > 0 else math.nan
+def forced_shares(results: Results) -> Any:
+    """The gaps of all sets, with the share that confidence forces; NaN if the gap is 0."""
+    table = results.gaps
+    return table.assign(share=table["forced_gap"] / table["gap"].where(table["gap"] > 0))
 
 
 def gap_sentences(results: Results) -> list[str]:
@@ -63,48 +68,43 @@ def gap_sentences(results: Results) -> list[str]:
     """
     if results.settings["classes"] == 2:
         return [TWO_CLASSES]
-    table = results.gaps[results.gaps["gap"] > 0]
+    table = forced_shares(results).dropna(subset="share")
     if not len(table):
         return []
-    shares, parts = table["forced_gap"] / table["gap"], []
-    for share, name, r2 in zip(shares, table["set"], table["r2"], strict=True):
+    parts = []
+    for share, name, r2 in zip(table["share"], table["set"], table["r2"], strict=True):
         parts.append(f"{percent(share)} on “{name}”" + (f" (R² {number(r2, 3)})" if r2 == r2 else ""))
-    most = "most" if shares.min() > 0.5 else "part"
-    found = [f"Confidence forces {most} of the coherence gap Δ: {list_or_range(parts, shares, percent, FEW + 1)}."]
+    most = "most" if table["share"].min() > 0.5 else "part"
+    shares = list_or_range(parts, table["share"], percent, FEW + 1)
+    found = [f"Confidence forces {most} of the coherence gap Δ: {shares}."]
     rows = where(results.ood, score="dominance").dropna(subset="versus_msp")
     if not len(rows):
         return found
-    several, differences, said = len(rows) > 1, [], []
+    several, said = len(rows) > 1, []
+    differences = [
+        value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else "")
+        for _, row in rows.iterrows()
+    ]
     signs = rows["versus_sign"].where(rows["versus_msp"].abs() >= RELEVANT, 0)
-    for _, row in rows.iterrows():
-        differences.append(value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else ""))
     for sign, words in ((1, "the geometry of the logits adds to confidence"), (-1, "it ranks worse than confidence")):
         sets = [f"“{name}”" for name in rows[signs == sign]["ood"]]
         said += [f"{words} on {join_words(sets)}" if several else words] if sets else []
-    if not said and not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING:
-        said = ["the samples are too few to tell whether it adds anything"]
-    elif not said:
-        said = ["it adds nothing of practical size to confidence"]
+    unsure = not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING
+    nothing = "the samples are too few to tell whether it adds anything" if unsure else NOTHING_ADDED
     by = list_or_range(differences, rows["versus_msp"], lambda value: number(value, sign=True))
     lead = f"The AUROC of dominance q̄ differs from confidence's by {by}"
-    return [*found, f"{lead}: {join_words(said)}{comparisons_note(len(rows))}."]
+    return [*found, f"{lead}: {join_words(said or [nothing])}{comparisons_note(len(rows))}."]
 
 
 def dominance_sentence(results: Results) -> list[str]:
     """Whether dominance is better calibrated than confidence."""
     rows = where(results.calibration, method=DominanceConfidence.name).dropna(subset="ece")
-    if not len(rows) or results.settings["classes"] == 2:
+    if results.settings["classes"] == 2:
         return []
-    row, sign = rows.iloc[0], rows.iloc[0]["sign"]
-    alike = max(abs(row["ece_versus_msp_low"]), abs(row["ece_versus_msp_high"])) <= ALIKE
-    verdict = "calibrated about as well as confidence itself" if alike else "not shown to be better or worse calibrated"
-    if sign:
-        verdict = "worse calibrated" if sign > 0 else "better calibrated, because confidence itself is too low"
-    mean, right, rest = results.gaps.iloc[0]["dominance"], results.settings["accuracy"], ""
-    # With many classes q̄ is close to 1 for every sample, and that may be most of its error.
-    if sign < 0 and mean - right > row["ece"] / 2:
-        rest = f" But q̄ itself is too high: its mean is {percent(mean)}, accuracy is {percent(right)}."
-    return [f"Dominance q̄ used as a confidence is {verdict}: {ece_text(row)}.{rest}"]
+    return [
+        f"Dominance q̄ used as a confidence is {CALIBRATED[row['sign']]} than confidence itself: {ece_text(row)}."
+        for _, row in rows.iterrows()
+    ]
 
 
 def paper_sentences(results: Results) -> list[str]:
@@ -120,7 +120,7 @@ def paper_sentences(results: Results) -> list[str]:
         rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}” at the 5 % level"
         found.append(f"{rejects}{why if invalid else ''}.")
     table = where(results.ood, upside_down=True).dropna(subset="auroc")
-    for sign, words in PAPER_SCORE_SAID.items():
+    for sign, words in RANKS.items():
         rows = table[table["auroc_sign"] == sign]
         if len(rows):
             areas = [f"{number(area)} on “{name}”" for area, name in zip(rows["auroc"], rows["ood"], strict=True)]
@@ -134,7 +134,7 @@ def paper_sentences(results: Results) -> list[str]:
 
 def gap_table(results: Results) -> Table:
     """The mean gap of each set, the part of it that confidence forces, and the free part."""
-    table = results.gaps.assign(share=[forced_share(row) for _, row in results.gaps.iterrows()])
+    table = forced_shares(results)
     columns = {"set": [Cell(name, f"{n:,} samples") for name, n in zip(table["set"], table["samples"], strict=True)]}
     titles = {"p̂": "confidence", "q̄": "dominance", "Δ": "gap", "forced": "forced_gap", "free": "free_gap"}
     titles |= {"forced share": "share", "R²": "r2", "ρ": "concentration", "rejected": "rejection_rate"}

@@ -19,20 +19,12 @@ from ..plots import BLUE, ORANGE
 from .calibration import CALLED, calibration_advice, split_marks
 from .chart import BELOW, Chart
 from .elements import NOTHING, Cell, Table, cells
-from .format import (
-    CONDITION,
-    UPSIDE_DOWN,
-    join_words,
-    percent,
-    range_text,
-    score_label,
-    short_percent,
-    value_text,
-)
+from .format import UPSIDE_DOWN, join_words, percent, range_text, score_label, value_text
 from .render import PAGES, cell_output
 from .report import FILES, Report, strict
 from .results import frame, where
-from .review import flagged, guarantee, unlike, violated
+from .review import flagged, unlike
+from .story import Number
 
 TITLE = "Which predictions to trust"
 INDEX = "index.html"
@@ -45,14 +37,15 @@ COMPARED_SCORES = (
 # The pages of trainings that examples/live_digits.py has written; the page links to them.
 LIVE = "training/*/boc.html"
 ROW = 22  # the height of a name or a bar
-# The main numbers in the table of one row per model, and the titles of their columns.
+# The main numbers in the table of one row per model: the titles of their columns, and how to read them.
 GLANCE = {
-    "accuracy": "accuracy",
-    "ece": "ECE",
-    "coverage": "coverage at ≤ 1 % error",
-    "detected": "OOD detected at 5 % FPR",
-    "delay": "detection delay",
+    "accuracy": ("accuracy", "{0.text} of its predictions are correct."),
+    "ece": ("ECE", "Its calibration error (uncalibrated → calibrated) is {0.text}."),
+    "coverage": ("coverage at ≤ 1 % error", "{0.text} of predictions can be automated: {0.note}."),
+    "detected": ("OOD detected at 5 % FPR", "{0.text} of OOD samples are detected by the {0.note}."),
+    "delay": ("detection delay", "Drift is detected after {0.text} (median); {0.note}."),
 }
+KINDS = {"id": BLUE, "ood": ORANGE}
 
 
 class Bar(NamedTuple):
@@ -127,31 +120,19 @@ class Comparison:
     def glance(self) -> Table:
         """The main numbers: one row per model."""
         rows = []
-        for name, report in self.reports.items():
-            found = dict.fromkeys(GLANCE, NOTHING) | {number.key: Cell(number.text) for number in report.story.numbers}
-            for _, row in where(flagged(report.results), kind="ood").iterrows():
-                found["detected"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {score_label(row['score'])}")
-            rows.append([Cell(name), *(found[key] for key in GLANCE)])
+        for name, numbers in main_numbers(self.reports).items():
+            found = [Cell(numbers[key].text) if key in numbers else NOTHING for key in GLANCE]
+            rows.append([Cell(name), *found])
         caption = "The main numbers of each model; ECE is uncalibrated → calibrated"
-        return Table(caption, ["", *GLANCE.values()], rows)
+        return Table(caption, ["", *(title for title, _ in GLANCE.values())], rows)
 
     def reading(self) -> str:
         """What the second row of `glance`, or the only one, means."""
         place = min(2, len(self.reports))
-        name, report = list(self.reports.items())[place - 1]
-        numbers, advice = {x.key: x for x in report.story.numbers}, calibration_advice(report.results)
-        texts = [f"{name} is correct on {numbers['accuracy'].text} of its test set"] if "accuracy" in numbers else []
-        if "ece" in numbers and advice is not None:
-            better = "" if advice.best is None else f", and {percent(advice.best['ece'])} after calibration"
-            texts.append(f"Its calibration error is {percent(advice.plain['ece'])}{better}")
-        if "coverage" in numbers and math.isfinite(numbers["coverage"].value):
-            number = numbers["coverage"]
-            texts.append(f"The {number.text} most confident predictions can be automated ({number.note})")
-        for _, row in where(flagged(report.results), kind="ood").iterrows():
-            texts.append(f"At 5 % FPR, {percent(row['flagged'])} of {row['set']} is detected")
-        if "delay" in numbers and math.isfinite(numbers["delay"].value):
-            texts.append(f"The median delay until drift is detected is {numbers['delay'].text}")
-        return f"Reading row {place}: {'. '.join(texts)}." if texts else ""
+        name, numbers = list(main_numbers(self.reports).items())[place - 1]
+        valid = {key: x for key, x in numbers.items() if math.isfinite(x.value)}
+        texts = [text.format(valid[key]) for key, (_, text) in GLANCE.items() if key in valid]
+        return f"Reading row {place}, {name}: {' '.join(texts)}"
 
     def conclusions(self) -> list[str]:
         """What the paired differences from the first model say: a sentence for each model that shares its samples."""
@@ -212,54 +193,61 @@ class Comparison:
         return cell_output(TITLE, texts, [self.glance(), *self.tables()], [])
 
 
+def main_numbers(reports: Mapping[str, Report]) -> dict[str, dict[str, Number]]:
+    """The main numbers of each model by their keys."""
+    return {name: {x.key: x for x in report.story.numbers} for name, report in reports.items()}
+
+
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     """The topics of all models, each with a sentence and a chart, if there are numbers: coverage comes first."""
-    made, data = [], [(name, report.results) for name, report in reports.items()]
-    accepted = [(name, x.acceptance.iloc[0], x) for name, x in data if len(x.acceptance)]
-    valid = [(name, row, x) for name, row, x in accepted if row["accepted"] and not violated(x)]
-    if valid:
-        shares = [row["accepted"] for _, row, _ in valid]
-        text = f"{range_text(shares, percent)} of predictions can be accepted: {guarantee(valid[0][2], valid[0][1])}."
-        without = [name for name, *_ in accepted if name not in {name for name, *_ in valid}]
-        text += f" None for {join_words(without)}." if without else ""
-        rows = [Bar(name, row["accepted"], BLUE, percent(row["accepted"])) for name, row, _ in valid]
-        made.append((f"Coverage at ≤ {short_percent(valid[0][1]['error'])} error", text, bars("coverage", rows, {}, 1)))
-    advice = {name: advice for name, x in data if (advice := calibration_advice(x)) is not None}
+    made, numbers = [], main_numbers(reports)
+
+    def valid(key: str, none: str) -> tuple[dict[str, Number], str]:
+        """The valid numbers of the models by name, and which models have none."""
+        given = {name: x[key] for name, x in numbers.items() if key in x}
+        found = {name: x for name, x in given.items() if math.isfinite(x.value)}
+        without = [name for name in given if name not in found]
+        return found, f" {none} {join_words(without)}." if without else ""
+
+    found, without = valid("coverage", "None for")
+    if found:
+        shares, first = [x.value for x in found.values()], next(iter(found.values()))
+        text = f"{range_text(shares, percent)} of predictions can be accepted: {first.note}.{without}"
+        rows = [Bar(name, x.value, BLUE, x.text) for name, x in found.items()]
+        made.append((first.label.capitalize(), text, bars("coverage", rows, {}, 1)))
+    advice = {name: x for name, report in reports.items() if (x := calibration_advice(report.results)) is not None}
     if advice:
-        rows, raw = [], [x.plain["ece"] for x in advice.values()]
-        calibrated = [x.best["ece"] for x in advice.values() if x.best is not None]
-        for name, method in advice.items():
-            rows.append(Bar(name, method.plain["ece"], ORANGE, percent(method.plain["ece"])))
-            rows += [] if method.best is None else [Bar(name, method.best["ece"], BLUE, percent(method.best["ece"]))]
+        rows, errors = [], {"uncalibrated": list[float](), "calibrated": list[float]()}
+        for name, x in advice.items():
+            for kind, colour, row in (("uncalibrated", ORANGE, x.plain), ("calibrated", BLUE, x.best)):
+                if row is not None:
+                    errors[kind].append(row["ece"])
+                    rows.append(Bar(name, row["ece"], colour, percent(row["ece"])))
+        raw, better = errors.values()
         text = f"ECE {range_text(raw, percent)}"
-        if calibrated:
-            where_ = "" if len(calibrated) == len(raw) else f" of {len(calibrated)} of {len(raw)} models"
-            text += f", {range_text(calibrated, percent)} after calibration{where_}"
-        kinds = {"uncalibrated": ORANGE, "calibrated": BLUE} if calibrated else {}
+        if better:
+            of_all = "" if len(better) == len(raw) else f" of {len(better)} of {len(raw)} models"
+            text += f", {range_text(better, percent)} after calibration{of_all}"
+        kinds = {"uncalibrated": ORANGE, "calibrated": BLUE} if better else {}
         made.append(("Calibration", f"{text}.", bars("ECE", rows, kinds, max(raw))))
-    rows = []
-    for name, x in data:
-        for _, row in flagged(x).iterrows():
-            colour = BLUE if row["kind"] == "id" else ORANGE
-            rows.append(Bar(name, row["flagged"], colour, percent(row["flagged"])))
+    rows, void = [], [name for name, report in reports.items() if unlike(report.results)]
+    for name, report in reports.items():
+        for _, row in flagged(report.results).iterrows():
+            rows.append(Bar(name, row["flagged"], KINDS[row["kind"]], percent(row["flagged"])))
     if rows:
-        fpr, detected = ([bar.end for bar in rows if bar.colour == colour] for colour in (BLUE, ORANGE))
+        fpr, detected = ([bar.end for bar in rows if bar.colour == colour] for colour in KINDS.values())
         text = f"At a nominal 5 % FPR the measured FPR is {range_text(fpr, percent)}"
         text += f", and {range_text(detected, percent)} of OOD samples are detected." if detected else "."
-        void = [name for name, x in data if unlike(x)]
         text += f" It is not valid for {join_words(void)}, whose held-out samples look different." if void else ""
-        made.append(("OOD detection", text, bars("flagged", rows, {"ID (FPR)": BLUE, "OOD (detected)": ORANGE}, 1)))
-    delays = [(name, row, x) for name, x in data for _, row in x.delays[:1].iterrows()]
-    alarms = [(name, row["delay"]) for name, row, x in delays if math.isfinite(row["delay"]) and not unlike(x)]
-    if alarms:
-        text = f"Median detection delay {range_text([delay for _, delay in alarms], '{:,.0f}'.format)} samples"
-        silent = [name for name, *_ in delays if name not in dict(alarms)]
-        text += f"; none for {join_words(silent)}. " if silent else ". "
-        alpha = short_percent(max(row["alpha"] for _, row, _ in delays))
-        text += f"The probability of ever raising a false alarm is at most {alpha}, {CONDITION}."
-        rows = [Bar(name, delay, ORANGE, f"{delay:,.0f}") for name, delay in alarms]
-        most = max(delay for _, delay in alarms)
-        made.append(("Drift", text, bars("detection delay in samples", rows, {}, most, percent="")))
+        names = {"ID (FPR)": KINDS["id"], "OOD (detected)": KINDS["ood"]}
+        made.append(("OOD detection", text, bars("flagged", rows, names, 1)))
+    found, without = valid("delay", "None for")
+    if found:
+        delays = [x.value for x in found.values()]
+        text = f"Median detection delay {range_text(delays, '{:,.0f}'.format)} samples; "
+        text += f"{next(iter(found.values())).note}.{without}"
+        rows = [Bar(name, x.value, ORANGE, f"{x.value:,.0f}") for name, x in found.items()]
+        made.append(("Drift", text, bars("detection delay in samples", rows, {}, max(delays), percent="")))
     return made
 
 

@@ -16,11 +16,10 @@ NAMES = ("split", "method", "ood", "score", "set", "kind", "test", "held_out", "
 
 # The columns of each table of `Results`; one with ± has an interval.
 TABLES = {
-    "calibration": "split method ece± nll± brier± ece_chance ece_chance_most ece_versus_msp± ece_versus_best± accuracy "
-    "temperature sign",
+    "calibration": "split method ece± nll± brier± ece_chance ece_versus_msp± accuracy temperature sign",
     "ood": "ood score auroc± fpr95± aupr± versus_msp± kind upside_down auroc_sign versus_sign",
     "leaks": "split samples accuracy test_accuracy p_value suspicious",
-    "overlaps": "set kind samples shared exact share suspicious",
+    "overlaps": "set kind samples shared exact suspicious",
     "gaps": "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value",
     "coherence": "set bin_low bin_high samples confidence gap forced_gap",
     "reliability": "split method bin_low bin_high samples confidence accuracy±",
@@ -80,9 +79,9 @@ class Results:
         calibration: the errors of each calibration method and each split that it was fitted on, "" for none. The
             interval of `ece` is for the true error, which the same bins would have with infinitely many samples. Chance
             adds to the estimate, so the interval reaches further down than up, and begins at 0 if the method may be
-            perfectly calibrated. `ece_chance` is the mean error that perfectly calibrated confidences have by chance,
-            and `ece_chance_most` its 95 % quantile. `ece_versus_msp` (with `sign`) and `ece_versus_best` are the
-            differences from MSP and from the lowest, on the same resamples. `temperature` is NaN without one.
+            perfectly calibrated. `ece_chance` is the mean error that perfectly calibrated confidences have by chance.
+            `ece_versus_msp` (with `sign`) is the difference from MSP, on the same resamples. `temperature` is NaN
+            without one.
         ood: how well each score separates the test set from each OOD set. `auroc_sign` compares with 0.5. `versus_msp`
             (with `versus_sign`) is the paired difference from the AUROC of msp; `kind` is "score", "detector" or
             "column".

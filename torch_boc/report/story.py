@@ -6,20 +6,21 @@ A new section needs a function from `Results` to a `Section`, or to None if ther
 import math
 from typing import NamedTuple
 
-from ..calibration import CALIBRATORS
+from ..calibration import CALIBRATORS, LeakWarning, OverlapWarning
 from ..calibration.split_checks import overlap_message, repeated_message
 from ..data.logit_set import SMALLEST
 from .calibration import calibration_advice, calibration_section, direction, leak_sentences, method_text
 from .coherence import coherence_section
 from .detection import detection_section
 from .elements import Section
-from .format import PERCENT, counted, interval_text, join_words, percent, short_percent
+from .format import PERCENT, counted, interval_text, join_words, percent, score_label, short_percent
 from .mistakes import error_section, sample_section
 from .results import Results, where
 from .review import (
     condition,
     delay_text,
     drift_section,
+    flagged,
     guarantee,
     held_out_name,
     refusal,
@@ -57,7 +58,7 @@ class Number(NamedTuple):
     """A main number of a report.
 
     Attributes:
-        key: its name for programs: accuracy, confidence, ece, coverage, review or delay.
+        key: its name for programs: accuracy, confidence, ece, coverage, review, detected or delay.
         text: the value with its unit, or why there is none.
         label: what it is.
         note: its interval, or its condition.
@@ -165,12 +166,7 @@ def warnings_of(results: Results) -> list[str]:
     if small:
         few = f"With fewer than {SMALL_SET} samples"
         found.append(f"{few} numbers are rough and intervals too narrow: {join_words(small)}.")
-    for _, row in where(results.overlaps, suspicious=True).iterrows():
-        names = {"test": f"“{results.test_set}”", "other": f"“{row['set']}”"}
-        found.append(overlap_message(row["kind"], row["shared"], sizes[results.test_set], **names))
-    repeated = settings.get("repeated", {}).items()
-    found += [repeated_message(count, sizes[name], f"“{name}”") for name, count in repeated]
-    found += leak_sentences(results)
+    found += [fault for _, fault in set_faults(results)]
     if settings.get("from_columns"):
         left = join_words(settings["left_out"])
         found.append(f"The tables hold the columns of a predictor, not logits, so these parts are left out: {left}.")
@@ -180,6 +176,17 @@ def warnings_of(results: Results) -> list[str]:
             f"A random sample was read: {join_words(drawn)}. All numbers and intervals are those of the sample."
         )
     return found
+
+
+def set_faults(results: Results) -> list[tuple[type[UserWarning], str]]:
+    """Sets that share or repeat samples, and splits that are easier or harder than the test set: also as warnings."""
+    sizes, found = results.settings["samples"], []
+    for _, row in where(results.overlaps, suspicious=True).iterrows():
+        names = {"test": f"“{results.test_set}”", "other": f"“{row['set']}”"}
+        found.append((OverlapWarning, overlap_message(row["kind"], row["shared"], sizes[results.test_set], **names)))
+    for name, count in results.settings.get("repeated", {}).items():
+        found.append((OverlapWarning, repeated_message(count, sizes[name], f"“{name}”")))
+    return [*found, *((LeakWarning, sentence) for sentence in leak_sentences(results))]
 
 
 def finding(results: Results) -> str:
@@ -231,8 +238,15 @@ def numbers(results: Results) -> list[Number]:
     if advice is None and share is not None:
         note = f"finds {reviewed(results, share)[1]}"
         found.append(Number("review", short_percent(share), "to review", note, share))
+    for _, row in where(flagged(results), kind="ood").iterrows():
+        level, name = short_percent(row["alpha"]), score_label(row["score"])
+        note = f"conformal test of {name}, FPR ≤ {level} on average, {condition(results)}"
+        note = f"conformal test of {name}, whose FPR is not valid here: {unlike(results)}" if unlike(results) else note
+        text, label = percent(row["flagged"]), f"{row['set']} detected at {level} FPR"
+        found.append(Number("detected", text, label, note, row["flagged"]))
     for _, row in results.delays[:1].iterrows():
-        note = f"false alarm ≤ {short_percent(row['alpha'])} at any time, {condition(results)}"
+        alpha = short_percent(row["alpha"])
+        note = f"probability of ever raising a false alarm ≤ {alpha}, {condition(results)}"
         note = f"not valid here: {unlike(results)}" if unlike(results) else note
         value = math.nan if unlike(results) else row["delay"]
         found.append(Number("delay", delay_text(row), f"detection delay, {row['ood']}", note, value))
