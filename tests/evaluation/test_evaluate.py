@@ -46,9 +46,10 @@ def test_same_seed_same_result_and_no_global_random_numbers():
 
 
 def test_golden_numbers():
-    """Some rows of every table, in four digits."""
+    """Some rows of every table, of named scores, in four digits."""
     told = []
     for name, table in tables(full()).items():
+        table = table[table["score"].isin(["", "msp", "gen", "gap", "mahalanobis"])] if "score" in table else table
         told.append(f"{name}\n{table[:: len(table) // 16 + 1].to_csv(index=False, float_format='%.4g')}")
     assert_golden(__file__, {"numbers.csv": "\n".join(told)})
 
@@ -59,7 +60,7 @@ def test_the_order_of_samples_does_not_matter():
     turned = LogitSet(test.logits[order], test.target[order])
     pair = [evaluate(x, y, **FAST) for x, y in ((test, ood), (turned, LogitSet(ood.logits.flip(0))))]
     # By the seed and the places of the samples.
-    drawn = ["screening", "thresholds", "stream", "delays", "acceptance", "samples"]
+    drawn = ["screening", "stream", "delays", "acceptance", "samples"]
     assert_same(*pair, leave_out=drawn, rtol=1e-6)  # the sums of a row in float32 depend on where it stands
 
 

@@ -35,7 +35,6 @@ HALF_WIDTHS = {
     ("acceptance", "wrong"): 0.002,
     ("classes", "excess"): 0.011,
     ("screening", "flagged"): 0.006,
-    ("thresholds", "rate"): 0.0002,
 }
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -59,12 +58,6 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         "reliability": reliability(splits),
         "roc": roc(ood),
         "screening": screening(held_out, ood),
-        "thresholds": [
-            (score, alpha, confidence, 5000, start - shift, alpha * factor)
-            for score, start in (("log_odds", 1.06), ("energy", 8.6))
-            for alpha in (0.1, 0.05, 0.01, 0.001)
-            for confidence, shift, factor in ((NAN, 0.0, 1.0), (0.99, 0.2, 0.86))
-        ],
         "stream": [
             (name, "gen", 0.01, i, "id" if i <= 300 else "ood", -2.0 if i <= 300 else -2.0 + 0.22 * (i - 300))
             for name in ood
@@ -218,9 +211,9 @@ def screening(held_out: str, ood: tuple[str, ...]) -> list[tuple[Any, ...]]:
     rows = []
     for test, values in shares.items():
         for alpha, (known, other) in ((0.05, values[:2]), (0.01, values[2:])):
-            chances = (NAN, NAN) if test[0] == "paper" else (0.6, 0.0)
-            rows.append((*test, alpha, held_out, 5000, "test", "id", 5000, known, chances[0]))
-            rows += [(*test, alpha, held_out, 5000, name, "ood", 26_032, other, chances[1]) for name in ood]
+            chances, rates = ((NAN, NAN), (NAN, NAN)) if test[0] == "paper" else ((0.6, 0.0), (alpha / 2, 2 * alpha))
+            rows.append((*test, alpha, held_out, 5000, "test", "id", 5000, known, *rates, chances[0]))
+            rows += [(*test, alpha, held_out, 5000, name, "ood", 26_032, other, *rates, chances[1]) for name in ood]
     return rows
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.tally import equal_bin
-from ..report.comparison import COMPARED_SCORES, Comparison
+from ..report.comparison import Comparison
 from ..report.report import Report, read_report
 from ..report.results import frame
 from .calibration import CalibratedSamples, error_difference
@@ -19,6 +19,9 @@ from .evaluate import evaluate
 from .inputs import TEST, ProbedSet, check_integers, labelled, probe_set, single_set
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate, sparse_interval
 from .significance import significant_sign
+
+# The scores whose AUROC is compared.
+COMPARED_SCORES = ("msp", "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration")
 
 
 class Model(NamedTuple):

@@ -25,9 +25,6 @@ from .significance import LEVEL, NORMAL_QUANTILE
 # number of coin flips.
 TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
 TESTED_LEVELS = (LEVEL, 0.01)
-THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
-# The probability with which a guaranteed threshold keeps the level.
-PROBABILITY = 0.99
 STREAM_ALPHA = 0.01
 # The samples of the test set, and then of an OOD set, in a stream, if there are as many; and the number of streams, of
 # whose detection delays the median is taken.
@@ -84,8 +81,8 @@ def screening_tables(
     seed: int = 42,
     progress: Callable[[str], object] = lambda message: None,
 ) -> dict[str, list[Any]]:
-    """The rows of the tables `screening`, `thresholds`, `stream`, `delays` and `samples`."""
-    found: dict[str, list[Any]] = {x: [] for x in ("screening", "thresholds", "stream", "delays", "samples")}
+    """The rows of the tables `screening`, `stream`, `delays` and `samples`."""
+    found: dict[str, list[Any]] = {x: [] for x in ("screening", "stream", "delays", "samples")}
     ranks = [torch.full_like(data.coins.odds, torch.nan) for data in sets]
     if split.samples and len(split.tested):
         found["screening"] += _screen_rows(sets, split, "", [data.scores["log_p_value"].exp() for data in sets])
@@ -99,7 +96,6 @@ def screening_tables(
                 place = score_bin(number, test.scoring.resolution)
                 p_values.append(test.test(BinnedScores(place, None, ~number.isnan())))
             found["screening"] += _screen_rows(sets, split, score, p_values)
-            found["thresholds"] += threshold_rows(test, score)
             if score == tested[0]:
                 found["stream"], found["delays"] = _stream_tables(sets, split, test, score, seed)
                 ranks[0][split.tested] = p_values[0][split.tested]
@@ -154,7 +150,7 @@ def _screen_rows(
     Of the test set, only the samples that the test was not calibrated on count.
     """
     for alpha in TESTED_LEVELS:
-        rank = threshold_rank(split.samples, alpha)
+        rank, rates = threshold_rank(split.samples, alpha), _rates(split.samples, alpha) if score else (math.nan,) * 2
         for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
             p = p if place else p[split.tested]
             flagged, chance = int((p <= alpha).sum()), math.nan
@@ -164,29 +160,15 @@ def _screen_rows(
             elif score:
                 chance = excess_chance(flagged, len(p), rank, split.samples)
             test = "conformal" if score else "paper", score, alpha, split.name, split.samples
-            yield *test, data.name, "ood" if place else "id", len(p), *shares, chance
-
-
-def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]:
-    """The threshold at each common level, and the one that keeps the level with `PROBABILITY`."""
-    samples = int(test.samples)
-    for alpha in THRESHOLD_LEVELS:
-        for delta in (None, 1 - PROBABILITY):
-            about = score, alpha, math.nan if delta is None else PROBABILITY, samples
-            if threshold_rank(samples, alpha, delta) == 0:
-                yield *about, *[math.nan] * 4
-                continue
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "far fewer than alpha")  # the table of flagged shares shows it
-                threshold = test.threshold(alpha, delta=delta)
-            yield *about, float(threshold.score), *_rates(int(threshold.rank), samples)
+            yield *test, data.name, "ood" if place else "id", len(p), *shares, *rates, chance
 
 
 @cache
-def _rates(rank: int, samples: int) -> tuple[float, ...]:
-    """The expected FPR and its interval, which are the same for every score."""
-    low, high = LEVELS
-    return rank / (samples + 1), rate_quantile(rank, samples, low), rate_quantile(rank, samples, high)
+def _rates(samples: int, alpha: float) -> tuple[float, float]:
+    """The interval of the FPR over the draw of so many held-out samples, which is the same for every score."""
+    rank = threshold_rank(samples, alpha)
+    low, high = (rate_quantile(rank, samples, level) if rank else math.nan for level in LEVELS)
+    return low, high
 
 
 def _stream_tables(

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from .._optional import require
 from ..data.atomic import check_folder, write
 from ..data.text import printable
 from ..plots import BLUE, ORANGE
-from .calibration import CALLED, calibration_advice, split_marks
+from .calibration import calibration_advice
 from .chart import BELOW, Chart
-from .elements import NOTHING, Cell, Table, cells
-from .format import UPSIDE_DOWN, join_words, percent, range_text, score_label, value_text
+from .elements import NOTHING, Cell, Table, cells, make_table
+from .format import join_words, percent, range_text, score_label, value_text
 from .render import PAGES, cell_output
 from .report import FILES, Report, strict
 from .results import frame, where
@@ -29,11 +28,6 @@ from .story import Number
 TITLE = "Which predictions to trust"
 INDEX = "index.html"
 LONGEST_SLUG = 150  # bytes
-# The scores that are compared between models.
-COMPARED_SCORES = (
-    *("msp", "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration"),
-    *("structural_score", "odin", "mahalanobis"),
-)
 # The pages of trainings that examples/live_digits.py has written; the page links to them.
 LIVE = "training/*/boc.html"
 ROW = 22  # the height of a name or a bar
@@ -90,31 +84,21 @@ class Comparison:
                 raise ValueError(f"expected differences of models among {', '.join(self.reports)}, got {name!r}")
 
     def tables(self) -> list[Table]:
-        """Paired differences, the ECE of each calibration method, and the AUROC of each score on each OOD set.
+        """Paired differences of accuracy and ECE, and of the AUROC of each score on each OOD set.
 
         A difference is emphasised if its interval excludes 0.
         """
-        found, errors, areas = [], [], []
+        found = []
         for ood, table in self.differences.groupby("ood", sort=False):
-            excludes_0 = (table["difference_low"] > 0) | (table["difference_high"] < 0)
             about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
             minus = f"{about}: each model minus {table.iloc[0]['than']}"
+            columns: dict[str, Any] = {"": [*map(score_label, table["what"].unique())]}
+            for model, rows in table.groupby("model", sort=False):
+                apart = (rows["difference_low"] > 0) | (rows["difference_high"] < 0)
+                values = zip(cells(rows, "difference", sign=True), apart, strict=True)
+                columns[model] = [cell._replace(best=bool(best)) for cell, best in values]
             caption = f"{minus}, on the same samples, with 95 % intervals; bold if they exclude 0"
-            names = "score" if ood else "number", table["model"].unique(), table.assign(best=excludes_0)
-            found.append(model_table(caption, *names, "difference", table["what"].unique(), sign=True))
-        for name, report in self.reports.items():
-            trusted = report.calibration[~report.calibration["split"].isin(split_marks(report.results))]
-            trusted = trusted.drop_duplicates("method").assign(model=name, best=False)
-            errors.append(trusted.assign(what=trusted["method"].replace(CALLED)))
-            areas.append(report.ood.assign(model=name, what=report.ood["score"], best=False))
-        concat = require("pandas", purpose="evaluation needs").concat
-        if filled := [table for table in errors if len(table)]:
-            everything, caption = concat(filled), "ECE, fitted on the first trusted split, with 95 % intervals"
-            found.append(model_table(caption, "method", self.reports, everything, "ece", everything["what"].unique()))
-        for ood, table in concat(filled).groupby("ood", sort=False) if (filled := [x for x in areas if len(x)]) else ():
-            what = dict.fromkeys((*COMPARED_SCORES, *table[table["kind"] != "score"]["score"]))
-            caption = f"AUROC against {ood}, with 95 % intervals"
-            found.append(model_table(caption, "score", self.reports, table, "auroc", what))
+            found.append(make_table(caption, columns))
         return found
 
     def glance(self) -> Table:
@@ -289,19 +273,3 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
 def comparison_files(names: Iterable[str]) -> list[str]:
     """The files that `Comparison.save` may write for models of these names, as paths in its folder."""
     return [INDEX, *(f"{place}/{file}" for place in slugs(names).values() for file in FILES)]
-
-
-def model_table(caption: str, title: str, models: Any, table: Any, column: str, what: Any, **how: Any) -> Table:
-    """A table with one row per score, or other number, in `what`, and one column per model.
-
-    `table` is a DataFrame with the columns `model`, `what`, `column`, and `best`: whether a value is emphasised.
-    """
-    rows = []
-    for name in what:
-        part, found = where(table, what=name), {}
-        for model, cell, best in zip(part["model"], cells(part, column, **how), part["best"], strict=True):
-            found[model] = cell._replace(best=bool(best))
-        if any(cell != NOTHING for cell in found.values()):
-            mark = UPSIDE_DOWN if name == "structural_score" else ""
-            rows.append([Cell(score_label(name), mark=mark), *(found.get(model, NOTHING) for model in models)])
-    return Table(caption, [title, *models], rows)

@@ -24,8 +24,7 @@ TABLES = {
     "coherence": "set bin_low bin_high samples confidence gap forced_gap",
     "reliability": "split method bin_low bin_high samples confidence accuracy±",
     "roc": "ood score fpr tpr",
-    "screening": "test score alpha held_out held_out_samples set kind samples flagged± chance",
-    "thresholds": "score alpha probability held_out_samples threshold rate±",
+    "screening": "test score alpha held_out held_out_samples set kind samples flagged± rate_low rate_high chance",
     "stream": "ood score alpha sample kind evidence",
     "delays": "ood score alpha streams early missed delay delay_most",
     "acceptance": "error probability held_out held_out_samples needed threshold samples accepted± wrong±",
@@ -96,10 +95,9 @@ class Results:
         roc: the points of the ROC curve of each OOD set and score, at most about 500 for each.
         screening: the share of each set that each test ("conformal" of a score, or "paper") flags at each level, with
             the interval of Clopper and Pearson; NaN if there are too few held-out samples. `held_out` is the split that
-            the test is calibrated on, "" for a random half of the test set. `chance` is the probability of at least as
+            the test is calibrated on, "" for a random half of the test set. The FPR is between `rate_low` and
+            `rate_high` for 95 % of the draws of the held-out samples. `chance` is the probability of at least as
             many flagged samples if the set is exchangeable with the held-out samples.
-        thresholds: the score below which the conformal test flags a sample. `probability` is that of an FPR of at most
-            alpha over the draw of the held-out set, NaN if the FPR is at most alpha on average; `rate` is its mean.
         stream: the evidence of a drift monitor after each sample of a stream that turns from the test set to an OOD
             set. The alarm is at an evidence of log(1 / alpha).
         delays: of many such streams, the median detection delay in samples and the delay of 90 % of them, inf without

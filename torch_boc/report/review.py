@@ -34,7 +34,7 @@ def reviewed(results: Results, share: float) -> tuple[float, str]:
 
 
 def review_section(results: Results) -> Section:
-    """Risk against coverage, what the conformal test flags, and thresholds."""
+    """Risk against coverage, and what the conformal test flags."""
     share, sentences, more = results.settings["review_share"], [], dict[str, Any]()
     note = "Risk-coverage curve: the error among the most confident predictions, by the share that is accepted. "
     if len(results.acceptance):
@@ -49,7 +49,6 @@ def review_section(results: Results) -> Section:
         sentences += flagged_sentences(results)
         levels = results.screening["alpha"].unique()
         more["Flagged at 5 % and 1 % FPR, by score"] = [flagged_table(results, alpha) for alpha in levels]
-        more["Thresholds for 10, 5, 1 and 0.1 % FPR"] = [threshold_table(results)]
     return Section("Selective prediction and review", sentences, review_chart(results), more=more, note=note)
 
 
@@ -185,12 +184,10 @@ def flagged_sentences(results: Results) -> list[str]:
     but += f"; {join_words(blind)} {verb} not shown to be flagged more often than ID samples" if blind else ""
     lead = f"At a nominal {short_percent(level)} FPR the conformal test of {score_label(score)}"
     sentences = [f"{lead} flags {join_words(shares)}{but}."]
-    levels = where(results.thresholds, score=score, alpha=level)
-    for _, row in levels[levels["probability"].isna()].iterrows():
-        if known["flagged_low"] > level and not unlike(results):
-            held = counted(known["held_out_samples"], "held-out sample")
-            ends = f"{percent(row['rate_low'])} to {percent(row['rate_high'])}"
-            sentences.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
+    if known["flagged_low"] > level and not unlike(results):
+        held = counted(known["held_out_samples"], "held-out sample")
+        ends = f"{percent(known['rate_low'])} to {percent(known['rate_high'])}"
+        sentences.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
     if "flagged" in results.settings.get("violations", ()):
         table = where(table, kind="id").dropna(subset="chance")
         row = table.loc[table["chance"].idxmin()]
@@ -212,25 +209,6 @@ def flagged_table(results: Results, alpha: float) -> Table:
     return make_table(
         f"Share of samples that the conformal test of each score flags at {short_percent(alpha)} FPR, with 95 % "
         f"intervals. It is calibrated on {held_out_text(results, table.iloc[0])}. The paper’s test guarantees no FPR",
-        columns,
-    )
-
-
-def threshold_table(results: Results) -> Table:
-    """The thresholds of the log odds, also as confidences."""
-    table = where(results.thresholds, score="log_odds")
-    table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
-    columns, chance = dict[str, Any](), short_percent(table["probability"].max())
-    for sure, rows in table.groupby(table["probability"].notna()):
-        name = f", with {chance} probability" if sure else ""
-        columns["FPR"] = list(map(short_percent, rows["alpha"]))
-        columns[f"confidence below{name}"] = cells(rows, "below", 3)
-        columns[f"log odds below{name}"] = cells(rows, "threshold", 3)
-        columns[f"expected FPR{name}"] = cells(rows, "rate", 2, scale=100, unit=" %")
-    return make_table(
-        "Flag samples below the threshold. The FPR is at most the level on average, and with the second threshold with "
-        f"{chance} probability over the draw of the held-out set, {condition(results)}. The ranges hold 95 % of these "
-        "draws",
         columns,
     )
 
