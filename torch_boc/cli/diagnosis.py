@@ -20,8 +20,15 @@ SECONDS = 0.2  # of timing for each function and shape
 
 def diagnose() -> dict[str, Any]:
     """Everything that `torch-boc doctor` prints, as plain values. This runs the kernels and takes a few seconds."""
-    paths = [_native_path(), _triton_path()]
-    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    no_triton = "" if HAS_TRITON else "Triton is not installed: pip install triton"
+    libraries: dict[str, Any] = {"variant": loader.variant(), "variants": loader.present()}
+    libraries |= {"threads": loader.threads(), "openmp": loader.has_threads()}
+    paths = [
+        _path("native", "cpu", loader.why_not(), libraries),
+        _path("triton", "cuda", no_triton if gpu else "torch sees no GPU", {"gpu": gpu}),
+    ]
+    devices = ["cpu", "cuda"] if gpu else ["cpu"]
     return {
         "versions": {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}},
         "machine": {
@@ -36,32 +43,14 @@ def diagnose() -> dict[str, Any]:
     }
 
 
-def _native_path() -> dict[str, Any]:
-    details = {
-        "variant": loader.variant(),
-        "variants": loader.present(),
-        "threads": loader.threads(),
-        "openmp": loader.has_threads(),
-    }
-    return _path("native", "cpu", loader.why_not(), details)
-
-
-def _triton_path() -> dict[str, Any]:
-    seen = torch.cuda.is_available()
-    why_not = "" if HAS_TRITON else "Triton is not installed: pip install triton"
-    details = {"gpu": torch.cuda.get_device_name() if seen else None}
-    return _path("triton", "cuda", why_not if seen else "torch sees no GPU", details)
-
-
 def _path(name: str, device: str, why_not: str, details: dict[str, Any]) -> dict[str, Any]:
     """A backend, tested on a small batch if it is available.
 
     `why_not` is the reason why it is not, with the remedy. `self_test` is what is wrong with its results: an empty text
     if nothing is wrong, None if it was not tested.
     """
-    result = None if why_not else self_test(device)
     state = {"name": name, "device": device, "available": not why_not, "why_not": why_not}
-    return {**state, "self_test": result, "details": details}
+    return {**state, "self_test": None if why_not else self_test(device), "details": details}
 
 
 def _version(package: str) -> str | None:

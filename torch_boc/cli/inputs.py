@@ -42,20 +42,20 @@ class Files(NamedTuple):
         warn_if_incomplete(split_name(value)[1])
         return self.open(value, targets=targets).read(self.max_rows, self.seed)
 
-    def read_named(self, option: str, values: Sequence[str] | None, **how: Any) -> dict[str, Any] | None:
+    def read_named(self, option: str, values: Sequence[str] | None, **options: Any) -> dict[str, Any] | None:
         """The sets of an option that may be repeated, by name; None if there are none."""
-        return {name: self.read(value, **how) for name, value in by_name(values, f"{option} ").items()} or None
+        return {name: self.read(value, **options) for name, value in by_name(values, f"{option} ").items()} or None
 
 
 def by_name(values: Sequence[str] | None, option: str = "") -> dict[str, str]:
     """Each [NAME=]PATH by its name; raises if two have the same name."""
-    found: dict[str, str] = {}
+    values_by_name: dict[str, str] = {}
     for value in values or ():
         name, path = split_name(value)
-        if name in found:
+        if name in values_by_name:
             raise ValueError(f"{path}: expected another name for it, got {name!r} twice; use {option}NAME={path}")
-        found[name] = value
-    return found
+        values_by_name[name] = value
+    return values_by_name
 
 
 def split_name(value: str) -> tuple[str, str]:

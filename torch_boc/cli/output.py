@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -63,15 +62,12 @@ def choose_folder(out: str | None, *, json: bool, files: Iterable[str]) -> Path 
 
 
 def list_files(paths: Iterable[str | Path | None], console: Console) -> None:
-    """Print the files that were written, with their sizes; of each folder the first, and how many more."""
+    """Print the files that were written, with their sizes."""
     written = [Path(path) for path in paths if path is not None and path != STDOUT]
     if written:
         console.print("\nWrote", style="bold")
-    for _, group in groupby(written, key=lambda path: path.parent):
-        inside = list(group)
-        more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
-        size = decimal(sum(path.stat().st_size for path in inside))
-        console.print(f"{size:>9}  {inside[0]}{more}", soft_wrap=True)
+    for path in written:
+        console.print(f"{decimal(path.stat().st_size):>9}  {path}", soft_wrap=True)
 
 
 def show_table(rows: list[list[Any]], console: Console) -> None:

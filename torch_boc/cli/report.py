@@ -190,4 +190,4 @@ def _present(result: Any, folder: Path | None, *, json: bool) -> None:
         show_pairs([("-", text)], console)
         if command:
             console.print(f"    {command}", style="cyan", soft_wrap=True)
-    list_files(paths, console)
+    list_files(paths[:1], console)

@@ -105,13 +105,13 @@ class Stream:
         for block in reader if self.path is not None else ():
             digest.update(block.logits.contiguous().view(torch.uint8).numpy().data)
         source, name = digest.hexdigest(), reader.name  # the logits decide whether a file was read before
-        known = 0 if self.path is None else self.taken.get(source, 0)
-        if known:
-            self.emit("known", f"{name}: {counted(known, 'sample')} already in the state", file=name)
-        self._add((block.logits[max(0, known - int(block.row_numbers[0])) :] for block in reader), source)
-        if known < reader.rows:
+        already = 0 if self.path is None else self.taken.get(source, 0)
+        if already:
+            self.emit("known", f"{name}: {counted(already, 'sample')} already in the state", file=name)
+        self._add((block.logits[max(0, already - int(block.row_numbers[0])) :] for block in reader), source)
+        if already < reader.rows:
             self.emit("progress", f"{name}: {self.now()}", file=name)
-        return known < reader.rows
+        return already < reader.rows
 
     def _add(self, blocks: Iterable[Tensor], source: str = "") -> None:
         """Add samples; `source` is the digest of their file, or "". The state is saved after each batch."""
@@ -141,8 +141,8 @@ class Stream:
         seen, skipped, at = (int(x) for x in (self.monitor.seen, self.monitor.skipped, self.monitor.alarm_at))
         evidence, peak = (wealth_text(float(x)) for x in (self.monitor.evidence, self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""
-        found = f"alarm at sample {at:,}" if at else f"no alarm (threshold {math.exp(self.monitor.bound):g})"
-        return f"{counted(seen, 'sample')}{more}, {found}; evidence {evidence}, peak {peak}"
+        alarm = f"alarm at sample {at:,}" if at else f"no alarm (threshold {math.exp(self.monitor.bound):g})"
+        return f"{counted(seen, 'sample')}{more}, {alarm}; evidence {evidence}, peak {peak}"
 
     def emit(self, event: str, text: str, **more: Any) -> None:
         """Print an event at once."""

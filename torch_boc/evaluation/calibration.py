@@ -118,8 +118,8 @@ def calibration_tables(
     for row in table:
         one = row["split"], row["method"]
         numbers = random_numbers(seed, "difference", *one, *base)
-        found = error_difference(kept[one], kept[base], bins, replicates, numbers)
-        row |= zip((f"ece_versus_msp{end}" for end in ("", "_low", "_high")), found, strict=True)
+        difference = error_difference(kept[one], kept[base], bins, replicates, numbers)
+        row |= zip((f"ece_versus_msp{end}" for end in ("", "_low", "_high")), difference, strict=True)
     return {"calibration": table, "reliability": curves}, kept
 
 
@@ -282,8 +282,8 @@ def error_difference(
     low, high = bootstrap_interval(value, drawn.mean(), drawn, (-1.0, 1.0))
     shift = _added_by_chance(second)[0] - _added_by_chance(first)[0]
     unknown = first.unsure & second.unsure
-    found, most = first.error.abs() - second.error.abs(), (first.error - second.error).abs()
-    down, up = float(((most + found) * unknown).sum()), float(((most - found) * unknown).sum())
+    gained, most = first.error.abs() - second.error.abs(), (first.error - second.error).abs()
+    down, up = float(((most + gained) * unknown).sum()), float(((most - gained) * unknown).sum())
     low = value - math.hypot(value - low, down) + min(shift, 0.0)
     high = value + math.hypot(high - value, up) + max(shift, 0.0)
     return value, max(-1.0, low), min(1.0, high)

@@ -87,8 +87,8 @@ def compare(
             raise TypeError(f"{name}: expected a mapping from models to logits, got {type(part).__name__}")
         for model in part:
             if model not in logits:
-                known = ", ".join(logits) or "none"
-                raise ValueError(f"{name}: expected models that are given as logits ({known}), got {model!r}")
+                possible = ", ".join(logits) or "none"
+                raise ValueError(f"{name}: expected models that are given as logits ({possible}), got {model!r}")
     reports, sets = {}, []
     for name, source in given.items():
         if isinstance(source, Report):
@@ -97,9 +97,9 @@ def compare(
         kind = {"from_probabilities": from_probabilities}
         test = single_set(source, TEST, **kind)
         oods = {key: single_set(part[name], key, **kind) for key, part in ood.items() if name in part}
-        how: dict[str, Any] = {"trials": trials, "bins": bins, "replicates": replicates, "seed": seed}
-        how["progress"] = lambda message, name=name: say(f"{name}: {message}")
-        reports[name] = evaluate(test, oods, title=name, **how)
+        options: dict[str, Any] = {"trials": trials, "bins": bins, "replicates": replicates, "seed": seed}
+        options["progress"] = lambda message, name=name: say(f"{name}: {message}")
+        reports[name] = evaluate(test, oods, title=name, **options)
         probed = {key: probe_set(data, trials) for key, data in oods.items()}
         sets.append(Model(name, probe_set(test, trials), probed))
     rows = [(*row, 0) for other in sets[1:] for row in _differences(sets[0], other, bins, replicates, seed)]

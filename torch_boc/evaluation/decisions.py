@@ -82,10 +82,10 @@ def screening_tables(
     progress: Callable[[str], object] = lambda message: None,
 ) -> dict[str, list[Any]]:
     """The rows of the tables `screening`, `stream`, `delays` and `samples`."""
-    found: dict[str, list[Any]] = {x: [] for x in ("screening", "stream", "delays", "samples")}
+    tables: dict[str, list[Any]] = {x: [] for x in ("screening", "stream", "delays", "samples")}
     ranks = [torch.full_like(data.coins.odds, torch.nan) for data in sets]
     if split.samples and len(split.tested):
-        found["screening"] += _screen_rows(sets, split, "", [data.scores["log_p_value"].exp() for data in sets])
+        tables["screening"] += _screen_rows(sets, split, "", [data.scores["log_p_value"].exp() for data in sets])
         tested = [score for score in TESTED_SCORES if all(score in data.scores for data in sets)]
         for score in tested:
             progress(f"conformal test, {score}")
@@ -95,14 +95,14 @@ def screening_tables(
                 number = data.scores[score]
                 place = score_bin(number, test.scoring.resolution)
                 p_values.append(test.test(BinnedScores(place, None, ~number.isnan())))
-            found["screening"] += _screen_rows(sets, split, score, p_values)
+            tables["screening"] += _screen_rows(sets, split, score, p_values)
             if score == tested[0]:
-                found["stream"], found["delays"] = _stream_tables(sets, split, test, score, seed)
+                tables["stream"], tables["delays"] = _stream_tables(sets, split, test, score, seed)
                 ranks[0][split.tested] = p_values[0][split.tested]
                 ranks[1:] = p_values[1:]
     for data, p in zip(sets, ranks, strict=True):
-        found["samples"] += sample_rows(data, p, "id" if data is sets[0] else "ood")
-    return found
+        tables["samples"] += sample_rows(data, p, "id" if data is sets[0] else "ood")
+    return tables
 
 
 def find_violations(split: HeldOutSplit, tables: Mapping[str, Sequence[Any]]) -> list[str]:

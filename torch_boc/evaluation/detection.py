@@ -91,18 +91,18 @@ def collect_scores(
                 got = f"{name!r}, which is the name of a {taken[name]}"
                 raise ValueError(f"expected a new name for a {kind}, got {got}; rename it")
         taken |= dict.fromkeys(names, kind)
-    found = []
+    collected = []
     for name in sets[0].scores:
         values = {x.name: x.scores[name] for x in sets if name in x.scores}
         if len(values) == len(sets):
-            found.append(ScoredSets(name, "score", values))
+            collected.append(ScoredSets(name, "score", values))
     logits = {x.name: x.data.logits for x in sets if isinstance(x.data, LogitSet)}
     if isinstance(train, LogitSet):
         distances = mahalanobis_scores(train, *logits.values())
-        found.append(ScoredSets(MAHALANOBIS, "detector", dict(zip(logits, distances, strict=True))))
+        collected.append(ScoredSets(MAHALANOBIS, "detector", dict(zip(logits, distances, strict=True))))
     for name, detector in detectors.items():
         values = {set_name: detector_scores(detector, rows, name) for set_name, rows in logits.items()}
-        found.append(ScoredSets(name, "detector", values))
+        collected.append(ScoredSets(name, "detector", values))
     test, *others = sets
     for other in others:
         for owner, lacking in ((test, other), (other, test)):
@@ -111,25 +111,25 @@ def collect_scores(
                 warnings.warn(f"{left}: {lacking.name!r} has no column of that name", stacklevel=3)
     for name in test.data.columns:
         values = {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns}
-        found.append(ScoredSets(name, "column", values))
-    return found
+        collected.append(ScoredSets(name, "column", values))
+    return collected
 
 
 def detection_tables(
-    found: Sequence[ScoredSets], *, replicates: int, seed: int, progress: Callable[[str], object]
+    scored: Sequence[ScoredSets], *, replicates: int, seed: int, progress: Callable[[str], object]
 ) -> dict[str, list[Any]]:
     """Rows of the tables `ood` and `roc`, ordered by set and then by score. The first score is the baseline."""
     tables: dict[str, list[Any]] = {"ood": [], "roc": []}
-    known: dict[str, Ranked] = {}
-    for name in list(found[0].sets)[1:]:
+    ranked: dict[str, Ranked] = {}
+    for name in list(scored[0].sets)[1:]:
         baseline: Separation | None = None
-        for score in found:
+        for score in scored:
             if name not in score.sets:
                 continue
             progress(f"{name}, score {score.name}")
-            if score.name not in known:
-                known[score.name] = rank_scores(next(iter(score.sets.values())))
-            pair = known[score.name], rank_scores(score.sets[name])
+            if score.name not in ranked:
+                ranked[score.name] = rank_scores(next(iter(score.sets.values())))
+            pair = ranked[score.name], rank_scores(score.sets[name])
             result = separate(*pair)
             baseline = baseline or result
             difference, low, high = paired_difference(result, baseline)
@@ -204,12 +204,12 @@ def separation_intervals(
     *counts, atoms = score_cells(positive, negative, cells)
     observed, drawn = replicate(lambda ours, theirs: cell_statistics(ours, theirs, atoms), counts, replicates, numbers)
     values = {name: getattr(exact, name) for name in STATISTICS}
-    found = {name: bootstrap_interval(values[name], observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
-    auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
-    if auroc != found["auroc"]:
-        found["aupr"] = aupr_interval(found["aupr"], auroc, len(negative) / len(positive))
-    fpr95 = fpr_interval(found["fpr95"], exact.fpr95, positive, negative, TPR)
-    return found | {"auroc": auroc, "fpr95": fpr95}
+    intervals = {name: bootstrap_interval(values[name], observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
+    auroc = auroc_interval(intervals["auroc"], exact.auroc, min(len(positive), len(negative)))
+    if auroc != intervals["auroc"]:
+        intervals["aupr"] = aupr_interval(intervals["aupr"], auroc, len(negative) / len(positive))
+    fpr95 = fpr_interval(intervals["fpr95"], exact.fpr95, positive, negative, TPR)
+    return intervals | {"auroc": auroc, "fpr95": fpr95}
 
 
 def score_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple[Tensor, Tensor, Tensor]:

@@ -100,7 +100,7 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
         )
     try:
         with torch.no_grad():
-            found = (
+            values = (
                 detector(logits.to(accumulation_dtype(logits.dtype))) if predict is None else -predict(logits.float())
             )
     except Exception as error:
@@ -108,7 +108,7 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
         if predict is not None:
             error.add_note(f"a detector must be fitted before, and on logits; for one of features or inputs, {COLUMN}")
         raise
-    return _checked(found, len(logits), name)
+    return _checked(values, len(logits), name)
 
 
 def _checked(scores: Any, samples: int, name: str) -> Tensor:

@@ -113,10 +113,10 @@ def evaluate(
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
         repeated = {x.name: many_repeated(x.logits, x.target) for x in everything if isinstance(x, LogitSet)}
-        how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
+        sampling: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
         distrusted = {row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"}
         distrusted |= {row["split"] for row in leaks if row["suspicious"]}
-        calibrated, judged = calibration_tables(sets[0], splits, methods=methods, bins=bins, **how)
+        calibrated, judged = calibration_tables(sets[0], splits, methods=methods, bins=bins, **sampling)
         held_out = choose_held_out(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
         scaled = judged.get((held_out.name, VectorScaling.name))
         screened = screening_tables(sets, held_out, seed=seed, progress=say)
@@ -125,7 +125,7 @@ def evaluate(
             "leaks": leaks,
             "overlaps": shared,
             **calibrated,
-            **detection_tables(scored, **how),
+            **detection_tables(scored, **sampling),
             **gap_tables(sets, bins),
             **screened,
             "review": review_rows(sets),
@@ -176,8 +176,8 @@ def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> l
     for kind, sets in groups.items():
         for name, data in sets.items():
             if isinstance(test, LogitSet) and isinstance(data, LogitSet):
-                found = overlap_test(test.logits, data.logits, test.target, data.target)
-                rows.append({"set": name, "kind": kind, "samples": len(data)} | found._asdict())
+                overlap = overlap_test(test.logits, data.logits, test.target, data.target)
+                rows.append({"set": name, "kind": kind, "samples": len(data)} | overlap._asdict())
     return rows
 
 
@@ -189,6 +189,6 @@ def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, 
     for split, data in splits.items():
         logits, target = labelled(data)
         right = int((bag_of_coins(logits).prediction == target).sum())
-        found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
-        rows.append({"split": split, "samples": len(data)} | found._asdict())
+        leak = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
+        rows.append({"split": split, "samples": len(data)} | leak._asdict())
     return rows

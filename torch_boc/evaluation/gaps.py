@@ -20,20 +20,20 @@ def gap_tables(sets: Sequence[ProbedSet], bins: int) -> dict[str, list[Any]]:
 
     These are the means over each set, and the means in equal bins of confidence, NaN without samples.
     """
-    found: dict[str, list[Any]] = {"gaps": [], "coherence": []}
+    tables: dict[str, list[Any]] = {"gaps": [], "coherence": []}
     for data in sets:
         coins, classes = data.coins, data.data.num_classes
         confidence, gap, forced = coins.confidence, coins.gap, forced_gap(coins.odds, classes)
         p_value, free = data.scores["log_p_value"].exp(), free_gap(coins.odds, coins.concentration, classes)
         columns = [confidence, coins.dominance, gap, forced, free, coins.concentration, (p_value <= ALPHA).double()]
         *means, rejected, p = torch.stack([*columns, p_value]).mean(1).tolist()
-        known = data.name, "ood" if found["gaps"] else "id", len(gap)
-        found["gaps"].append((*known, *means, explained_share(gap, forced), rejected, p))
+        about = data.name, "ood" if tables["gaps"] else "id", len(gap)
+        tables["gaps"].append((*about, *means, explained_share(gap, forced), rejected, p))
         inside = torch.stack([torch.ones_like(gap), confidence, gap, forced])
         samples, *sums = sum_by_bin(equal_bin(confidence, bins).expand(4, -1), inside, bins)
         rows = zip(samples.long().tolist(), *(torch.stack(sums) / samples).tolist(), strict=True)
-        found["coherence"] += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(rows)]
-    return found
+        tables["coherence"] += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(rows)]
+    return tables
 
 
 def explained_share(values: Tensor, part: Tensor) -> float:

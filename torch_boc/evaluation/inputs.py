@@ -76,10 +76,10 @@ def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
                     number = score.number(stats)
                     columns[name].append(number)
     *coins, nll = map(torch.cat, zip(*parts, strict=True))
-    known = dict(zip(columns, map(torch.cat, columns.values()), strict=True))
+    numbers = dict(zip(columns, map(torch.cat, columns.values()), strict=True))
     if data.target is None:
-        return ProbedSet(data, Coins(*coins), known)
-    return ProbedSet(data, Coins(*coins), known, coins[0] == data.target, nll)
+        return ProbedSet(data, Coins(*coins), numbers)
+    return ProbedSet(data, Coins(*coins), numbers, coins[0] == data.target, nll)
 
 
 def _sample_stats(data: AnySet, trials: int) -> Iterator[SampleStats]:
@@ -105,12 +105,12 @@ def sorted_by_numpy(values: Tensor) -> Tensor:
     return torch.from_numpy(array)
 
 
-def single_set(source: Any, name: str, **how: Any) -> AnySet:
+def single_set(source: Any, name: str, **options: Any) -> AnySet:
     """The set as a LogitSet on the CPU, where all the work is done, or as the columns of a predictor."""
     if isinstance(source, str | os.PathLike):
         warn_if_incomplete(source)
     if not isinstance(source, LogitSet):
-        return read_logits(source, name, **how)
+        return read_logits(source, name, **options)
     target = None if source.target is None else source.target.cpu()
     columns = {key: column.detach().cpu() for key, column in source.columns.items()}
     return read_logits(replace(source, logits=source.logits.detach().cpu(), target=target, columns=columns), name)
@@ -129,34 +129,34 @@ def warn_if_incomplete(source: str | os.PathLike[str]) -> None:
             warnings.warn(f"the report is on a part of the samples: {error}", stacklevel=4)
 
 
-def several_sets(source: Any, name: str, **how: Any) -> dict[str, AnySet]:
+def several_sets(source: Any, name: str, **options: Any) -> dict[str, AnySet]:
     """The sets by name: a single set is called `name`, and the keys of a mapping are the names of its sets."""
     if source is None:
         return {}
     # A mapping whose "logits" are an array is one set. Otherwise there is a set that is called "logits".
     if not isinstance(source, Mapping) or hasattr(x := source.get("logits"), "shape") or isinstance(x, list):
-        return {name: single_set(source, name, **how)}
-    found: dict[str, AnySet] = {}
+        return {name: single_set(source, name, **options)}
+    sets: dict[str, AnySet] = {}
     for key, value in source.items():
         if not isinstance(key, str) or not key:
             raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
-        data = single_set(value, key, **how)
-        if data.name in found:
+        data = single_set(value, key, **options)
+        if data.name in sets:
             raise ValueError(f"{name}: expected names that differ when they are printed, got {data.name!r} twice")
-        found[data.name] = data
-    return found
+        sets[data.name] = data
+    return sets
 
 
 def read_sets(
-    id: Any, ood: Any, calibration: Any, train: Any, **how: Any
+    id: Any, ood: Any, calibration: Any, train: Any, **options: Any
 ) -> tuple[AnySet, dict[str, AnySet], dict[str, AnySet], dict[str, AnySet]]:
     """The test set, and by their names the OOD sets, the calibration splits and the training set.
 
     All have different names and as many classes as the test set, and the splits and the training set have targets.
     """
-    test, oods = single_set(id, TEST, **how), several_sets(ood, "ood", **how, targets=False)
-    splits = several_sets(calibration, "calibration", **how)
-    training = {} if train is None else {"train": single_set(train, "train", **how)}
+    test, oods = single_set(id, TEST, **options), several_sets(ood, "ood", **options, targets=False)
+    splits = several_sets(calibration, "calibration", **options)
+    training = {} if train is None else {"train": single_set(train, "train", **options)}
     names = [TEST]
     for name, data in (*oods.items(), *splits.items(), *training.items()):
         if name in names:

@@ -76,11 +76,11 @@ def gap_sentences(results: Results) -> list[str]:
         parts.append(f"{percent(share)} on “{name}”" + (f" (R² {number(r2, 3)})" if r2 == r2 else ""))
     most = "most" if table["share"].min() > 0.5 else "part"
     shares = list_or_range(parts, table["share"], percent, FEW + 1)
-    found = [f"Confidence forces {most} of the coherence gap Δ: {shares}."]
+    sentences = [f"Confidence forces {most} of the coherence gap Δ: {shares}."]
     rows = where(results.ood, score="dominance").dropna(subset="versus_msp")
     if not len(rows):
-        return found
-    several, said = len(rows) > 1, []
+        return sentences
+    several, verdicts = len(rows) > 1, []
     differences = [
         value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else "")
         for _, row in rows.iterrows()
@@ -88,12 +88,12 @@ def gap_sentences(results: Results) -> list[str]:
     signs = rows["versus_sign"].where(rows["versus_msp"].abs() >= RELEVANT, 0)
     for sign, words in ((1, "the geometry of the logits adds to confidence"), (-1, "it ranks worse than confidence")):
         sets = [f"“{name}”" for name in rows[signs == sign]["ood"]]
-        said += [f"{words} on {join_words(sets)}" if several else words] if sets else []
+        verdicts += [f"{words} on {join_words(sets)}" if several else words] if sets else []
     unsure = not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING
     nothing = "the samples are too few to tell whether it adds anything" if unsure else NOTHING_ADDED
     by = list_or_range(differences, rows["versus_msp"], lambda value: number(value, sign=True))
     lead = f"The AUROC of dominance q̄ differs from confidence's by {by}"
-    return [*found, f"{lead}: {join_words(said or [nothing])}{comparisons_note(len(rows))}."]
+    return [*sentences, f"{lead}: {join_words(verdicts or [nothing])}{comparisons_note(len(rows))}."]
 
 
 def dominance_sentence(results: Results) -> list[str]:
@@ -113,23 +113,23 @@ def paper_sentences(results: Results) -> list[str]:
     The forced gap is (C − 2) p (1 − p) / ((C − 2) p + 1). It rises with the confidence p up to 1 / (1 + √(C − 1)), and
     falls above. So −Δ and p*, which are nearly functions of confidence, rank as confidence does only above.
     """
-    classes, found = int(results.settings["classes"]), []
+    classes, sentences = int(results.settings["classes"]), []
     for _, row in where(results.screening, test="paper", kind="id")[:1].iterrows():
         invalid = classes > 2 and row["flagged"] > row["alpha"]
         why = ": its level does not hold, because its null hypothesis is false for three classes or more"
         rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}” at the 5 % level"
-        found.append(f"{rejects}{why if invalid else ''}.")
+        sentences.append(f"{rejects}{why if invalid else ''}.")
     table = where(results.ood, upside_down=True).dropna(subset="auroc")
     for sign, words in RANKS.items():
         rows = table[table["auroc_sign"] == sign]
         if len(rows):
             areas = [f"{number(area)} on “{name}”" for area, name in zip(rows["auroc"], rows["ood"], strict=True)]
-            said = words.format(list_or_range(areas, rows["auroc"], number), comparisons_note(len(table)))
-            found.append(f"The paper’s score s_BoC {said}")
+            verdict = words.format(list_or_range(areas, rows["auroc"], number), comparisons_note(len(table)))
+            sentences.append(f"The paper’s score s_BoC {verdict}")
     if len(table) and classes > 2:
         above = f"−Δ and p* rank as confidence does only where it is above {percent(1 / (1 + math.sqrt(classes - 1)))}."
-        found.append(f"{above} Below that, the gap that confidence forces rises with confidence.")
-    return found
+        sentences.append(f"{above} Below that, the gap that confidence forces rises with confidence.")
+    return sentences
 
 
 def gap_table(results: Results) -> Table:
@@ -160,8 +160,8 @@ def coherence_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     for (name, rows), colour in zip(table.groupby("set", sort=False), CYCLE, strict=False):
         chart.name(name, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
         for _, row in rows.iterrows():
-            told = f"{name}: Δ {number(row['gap'])} at {percent(row['confidence'])}, {row['samples']:,} samples"
-            chart.dot(row["confidence"], row["gap"], colour, told)
+            tooltip = f"{name}: Δ {number(row['gap'])} at {percent(row['confidence'])}, {row['samples']:,} samples"
+            chart.dot(row["confidence"], row["gap"], colour, tooltip)
     alt = "Mean coherence gap in each bin of confidence, and the band of possible gaps."
     for _, row in results.gaps.iterrows():
         alt += f" {row['set']}: mean gap {number(row['gap'])}, of which {number(row['forced_gap'])} is forced."

@@ -88,7 +88,7 @@ class Comparison:
 
         A difference is emphasised if its interval excludes 0.
         """
-        found = []
+        made = []
         for ood, table in self.differences.groupby("ood", sort=False):
             about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
             minus = f"{about}: each model minus {table.iloc[0]['than']}"
@@ -98,15 +98,15 @@ class Comparison:
                 values = zip(cells(rows, "difference", sign=True), apart, strict=True)
                 columns[model] = [cell._replace(best=bool(best)) for cell, best in values]
             caption = f"{minus}, on the same samples, with 95 % intervals; bold if they exclude 0"
-            found.append(make_table(caption, columns))
-        return found
+            made.append(make_table(caption, columns))
+        return made
 
     def glance(self) -> Table:
         """The main numbers: one row per model."""
         rows = []
         for name, numbers in main_numbers(self.reports).items():
-            found = [Cell(numbers[key].text) if key in numbers else NOTHING for key in GLANCE]
-            rows.append([Cell(name), *found])
+            row = [Cell(numbers[key].text) if key in numbers else NOTHING for key in GLANCE]
+            rows.append([Cell(name), *row])
         caption = "The main numbers of each model; ECE is uncalibrated → calibrated"
         return Table(caption, ["", *(title for title, _ in GLANCE.values())], rows)
 
@@ -189,15 +189,15 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     def valid(key: str, none: str) -> tuple[dict[str, Number], str]:
         """The valid numbers of the models by name, and which models have none."""
         given = {name: x[key] for name, x in numbers.items() if key in x}
-        found = {name: x for name, x in given.items() if math.isfinite(x.value)}
-        without = [name for name in given if name not in found]
-        return found, f" {none} {join_words(without)}." if without else ""
+        shown = {name: x for name, x in given.items() if math.isfinite(x.value)}
+        without = [name for name in given if name not in shown]
+        return shown, f" {none} {join_words(without)}." if without else ""
 
-    found, without = valid("coverage", "None for")
-    if found:
-        shares, first = [x.value for x in found.values()], next(iter(found.values()))
+    shown, without = valid("coverage", "None for")
+    if shown:
+        shares, first = [x.value for x in shown.values()], next(iter(shown.values()))
         text = f"{range_text(shares, percent)} of predictions can be accepted: {first.note}.{without}"
-        rows = [Bar(name, x.value, BLUE, x.text) for name, x in found.items()]
+        rows = [Bar(name, x.value, BLUE, x.text) for name, x in shown.items()]
         made.append((first.label.capitalize(), text, bars("coverage", rows, {}, 1)))
     advice = {name: x for name, report in reports.items() if (x := calibration_advice(report.results)) is not None}
     if advice:
@@ -225,12 +225,12 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         text += f" It is not valid for {join_words(void)}, whose held-out samples look different." if void else ""
         names = {"ID (FPR)": KINDS["id"], "OOD (detected)": KINDS["ood"]}
         made.append(("OOD detection", text, bars("flagged", rows, names, 1)))
-    found, without = valid("delay", "None for")
-    if found:
-        delays = [x.value for x in found.values()]
+    shown, without = valid("delay", "None for")
+    if shown:
+        delays = [x.value for x in shown.values()]
         text = f"Median detection delay {range_text(delays, '{:,.0f}'.format)} samples; "
-        text += f"{next(iter(found.values())).note}.{without}"
-        rows = [Bar(name, x.value, ORANGE, f"{x.value:,.0f}") for name, x in found.items()]
+        text += f"{next(iter(shown.values())).note}.{without}"
+        rows = [Bar(name, x.value, ORANGE, f"{x.value:,.0f}") for name, x in shown.items()]
         made.append(("Drift", text, bars("detection delay in samples", rows, {}, max(delays), percent="")))
     return made
 

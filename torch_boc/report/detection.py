@@ -40,12 +40,12 @@ def detection_section(results: Results) -> Section:
     sentences, charts, tables, more = [], {}, [], {}
     for place, name in enumerate(sets):
         rows, whole = where(table, ood=name), where(results.ood, ood=name)
-        own = whole[whole["kind"] != "score"].sort_values("auroc", ascending=False, kind="stable")["score"][:OWN]
+        users = whole[whole["kind"] != "score"].sort_values("auroc", ascending=False, kind="stable")["score"][:OWN]
         if (rows["auroc_sign"] > 0).any():
             sentences.append(advice(name, rows, short=len(sets) > FEW))
         elif len(rows):
             hopeless.append(f"“{name}”")
-        main = whole[whole["score"].isin([*MAIN_SCORES, *own])].sort_values("fpr95", kind="stable")
+        main = whole[whole["score"].isin([*MAIN_SCORES, *users])].sort_values("fpr95", kind="stable")
         areas = [cell._replace(small="") for cell in cells(main, "auroc", 3)]
         columns = {
             "score": score_names(main),
@@ -55,7 +55,7 @@ def detection_section(results: Results) -> Section:
         tables.append(make_table(f"{results.test_set} against {name}", columns, "bars"))
         more[f"All {len(whole)} scores on {name}, with intervals"] = [score_table(results, name, whole)]
         if place < SETS:
-            charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *own))
+            charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *users))
     if hopeless:
         sentences.append(
             f"On {join_words(hopeless)} no score is shown to detect better than chance{comparisons_note(len(table))}."
@@ -66,29 +66,29 @@ def detection_section(results: Results) -> Section:
 def advice(name: str, table: Any, *, short: bool) -> str:
     """The detection rate of the default score on a set, and those of confidence and of the best score."""
     most = table.loc[table["fpr95"].idxmin()]["score"]
-    said: list[str] = []
+    rates: list[str] = []
     for score in dict.fromkeys([DEFAULT, BASELINE, most]):
         for _, row in where(table, score=score).iterrows():
             rate = f"{score_label(score)} detects {percent(1 - row['fpr95'])}"
-            said.append(rate if said else f"{rate} at 5 % FPR (AUROC {value_text(row, 'auroc')})")
-    return f"On “{name}” {said[0] if short else join_words(said)}."
+            rates.append(rate if rates else f"{rate} at 5 % FPR (AUROC {value_text(row, 'auroc')})")
+    return f"On “{name}” {rates[0] if short else join_words(rates)}."
 
 
 def score_names(table: Any) -> list[Cell]:
     """The names of scores, with their keys."""
-    found = []
+    names = []
     for key, turned in zip(table["score"], table["upside_down"], strict=True):
         small = "" if score_label(key).casefold() == key.casefold().replace("_", " ") else key
-        found.append(Cell(score_label(key), small, mark=UPSIDE_DOWN if turned else ""))
-    return found
+        names.append(Cell(score_label(key), small, mark=UPSIDE_DOWN if turned else ""))
+    return names
 
 
 def detected_cells(table: Any, *, bars: bool = False) -> list[Cell]:
     """The detection rates at 5 % FPR; the best is emphasised."""
     detected, low, high = (1 - table[f"fpr95{end}"] for end in ("", "_high", "_low"))
     turned = table.assign(detected=detected, detected_low=low, detected_high=high)
-    found = cells(turned, "detected", best=detected.max(), **PERCENT)
-    return [cell._replace(bar=share) for cell, share in zip(found, detected, strict=True)] if bars else found
+    shares = cells(turned, "detected", best=detected.max(), **PERCENT)
+    return [cell._replace(bar=share) for cell, share in zip(shares, detected, strict=True)] if bars else shares
 
 
 def score_table(results: Results, name: str, table: Any) -> Table:

@@ -54,7 +54,7 @@ def make_table(caption: str, columns: Mapping[str, Sequence[Cell | str]], kind: 
     return Table(caption, list(columns), rows, kind)
 
 
-def cells(table: Any, column: str, digits: int = 4, *, best: float = math.nan, **how: Any) -> list[Cell]:
+def cells(table: Any, column: str, digits: int = 4, *, best: float = math.nan, **options: Any) -> list[Cell]:
     """The values of a column with their intervals; those that look like the best one are emphasised.
 
     Args:
@@ -62,13 +62,13 @@ def cells(table: Any, column: str, digits: int = 4, *, best: float = math.nan, *
         column: one of its columns.
         digits: the number of decimals.
         best: the best of all values, if one is to be emphasised.
-        how: further arguments of `number`.
+        options: further arguments of `number`.
     """
-    found = []
+    made = []
     for _, row in table.iterrows():
-        text, around = number(row[column], digits, **how), interval_text(row, column, digits, **how)
-        found.append(NOTHING if text == NOTHING.text else Cell(text, around, text == number(best, digits, **how)))
-    return found
+        text, around = number(row[column], digits, **options), interval_text(row, column, digits, **options)
+        made.append(NOTHING if text == NOTHING.text else Cell(text, around, text == number(best, digits, **options)))
+    return made
 
 
 class Section(NamedTuple):

@@ -113,17 +113,17 @@ def list_or_range(parts: list[str], values: Any, form: Any, most: int = FEW) -> 
     return join_words(parts) if len(parts) <= most else f"{range_text(values, form)} on {len(parts)} sets"
 
 
-def interval_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **how: Any) -> str:
+def interval_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **options: Any) -> str:
     """The 95 % interval of a column, or "" if there is none. Further arguments are those of `number`."""
     low, high = row.get(f"{column}_low", math.nan), row.get(f"{column}_high", math.nan)
     if math.isnan(low) or math.isnan(high):
         return ""
-    return f"{number(low, digits, scale, **{**how, 'unit': ''})} to {number(high, digits, scale, **how)}"
+    return f"{number(low, digits, scale, **{**options, 'unit': ''})} to {number(high, digits, scale, **options)}"
 
 
-def value_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **how: Any) -> str:
+def value_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **options: Any) -> str:
     """A value with its interval, "0.0532 (0.0492 to 0.0572)". Further arguments are those of `number`."""
-    value, around = number(row[column], digits, scale, **how), interval_text(row, column, digits, scale, **how)
+    value, around = number(row[column], digits, scale, **options), interval_text(row, column, digits, scale, **options)
     return f"{value} ({around})" if around else value
 
 

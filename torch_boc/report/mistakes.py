@@ -15,11 +15,11 @@ def error_section(results: Results) -> Section | None:
     table, confusions = results.classes, results.confusions
     if not len(table):
         return None
-    wrong, said = int((table["samples"] * (1 - table["precision"])).round().sum()), []
+    wrong, confused = int((table["samples"] * (1 - table["precision"])).round().sum()), []
     pairs = confusions.assign(**{x: confusions[x].map(results.class_name) for x in ("target", "prediction")})
     for _, row in pairs.head(CONFUSIONS).iterrows():
-        said.append(f"{row['target']} predicted as {row['prediction']} {counted(row['samples'], 'time')}")
-    lead = f"{counted(wrong, 'error')}: {join_words(said)}." if said else "No prediction is wrong."
+        confused.append(f"{row['target']} predicted as {row['prediction']} {counted(row['samples'], 'time')}")
+    lead = f"{counted(wrong, 'error')}: {join_words(confused)}." if confused else "No prediction is wrong."
     uneven = table[table["sign"] != 0].sort_values("excess", key=abs, ascending=False)
     sentences = [lead] + ([uneven_text(results, uneven, len(table))] if len(uneven) else [])
     worst = table[table["samples"] >= FEWEST].sort_values("precision", kind="stable")[:WORST]

@@ -83,14 +83,14 @@ class Report:
         Nothing is accepted where the guarantee is not valid. AUROC and FPR95 are those of the worst OOD set, and those
         of each, as in "auroc_svhn".
         """
-        plain, found = where(self.calibration, method=MSP), {"accuracy": self.results.settings["accuracy"]}
-        found |= {name: x for name in ("ece", "nll", "brier") for x in plain[name]}
+        plain, numbers = where(self.calibration, method=MSP), {"accuracy": self.results.settings["accuracy"]}
+        numbers |= {name: x for name in ("ece", "nll", "brier") for x in plain[name]}
         accepted = self.results.acceptance["accepted"][:1].max()
-        found["accepted"] = accepted * 0 if violated(self.results) else accepted
+        numbers["accepted"] = accepted * 0 if violated(self.results) else accepted
         rows = where(self.ood, score=BASELINE)
-        found |= {"auroc": rows["auroc"].min(), "fpr95": rows["fpr95"].max()}
-        found |= {f"{x}_{ood}": y for x in ("auroc", "fpr95") for ood, y in zip(rows["ood"], rows[x], strict=True)}
-        return {name: float(x) for name, x in found.items() if not math.isnan(x)}
+        numbers |= {"auroc": rows["auroc"].min(), "fpr95": rows["fpr95"].max()}
+        numbers |= {f"{x}_{ood}": y for x in ("auroc", "fpr95") for ood, y in zip(rows["ood"], rows[x], strict=True)}
+        return {name: float(x) for name, x in numbers.items() if not math.isnan(x)}
 
     def content(self) -> dict[str, Any]:
         """A dict of `settings`, `finding`, `actions`, `verdict`, `numbers`, `summary` and `tables` of columns."""

@@ -164,10 +164,10 @@ def flagged_sentences(results: Results) -> list[str]:
         return []
     score, level = table.iloc[0]["score"], results.settings["level"]
     rows = where(table, score=score, alpha=level)
-    known, others = rows.iloc[0], rows.iloc[1:]
-    if math.isnan(known["flagged"]):
+    test_set, others = rows.iloc[0], rows.iloc[1:]
+    if math.isnan(test_set["flagged"]):
         needed = math.ceil(1 / level - 1e-9) - 1
-        got = f"{short_percent(level)} FPR, got {known['held_out_samples']:,}"
+        got = f"{short_percent(level)} FPR, got {test_set['held_out_samples']:,}"
         return [f"{needed} held-out samples are needed to flag at {got}."]
     rates, missed, blind = [], [], []
     for _, row in others.iterrows():
@@ -176,7 +176,7 @@ def flagged_sentences(results: Results) -> list[str]:
         missed += [f"{percent(1 - row['flagged'])} of {name}"] if row["flagged_high"] < 0.5 else []
         # The interval does not know how the held-out samples vary, and with them the threshold.
         blind += [name] if row["chance"] * len(others) > level else []
-    shares = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
+    shares = [f"{value_text(test_set, 'flagged', **PERCENT)} of “{test_set['set']}”"]
     shares += rates if len(rates) <= FEW else [list_or_range(rates, others["flagged"], percent)]
     pass_ = "passes" if len(missed) == 1 else "pass"
     but = f"; {list_or_range(missed, 1 - others['flagged'], percent)} {pass_} undetected" if missed else ""
@@ -184,9 +184,9 @@ def flagged_sentences(results: Results) -> list[str]:
     but += f"; {join_words(blind)} {verb} not shown to be flagged more often than ID samples" if blind else ""
     lead = f"At a nominal {short_percent(level)} FPR the conformal test of {score_label(score)}"
     sentences = [f"{lead} flags {join_words(shares)}{but}."]
-    if known["flagged_low"] > level and not unlike(results):
-        held = counted(known["held_out_samples"], "held-out sample")
-        ends = f"{percent(known['rate_low'])} to {percent(known['rate_high'])}"
+    if test_set["flagged_low"] > level and not unlike(results):
+        held = counted(test_set["held_out_samples"], "held-out sample")
+        ends = f"{percent(test_set['rate_low'])} to {percent(test_set['rate_high'])}"
         sentences.append(f"With {held} the FPR is {ends} in 95 % of draws, {condition(results)}.")
     if "flagged" in results.settings.get("violations", ()):
         table = where(table, kind="id").dropna(subset="chance")
@@ -226,26 +226,26 @@ def drift_section(results: Results) -> Section | None:
     if not len(streams):
         return None
     alpha = float(results.stream["alpha"].iloc[0])
-    known, limit = int((next(iter(streams))[1]["kind"] == "id").sum()), -math.log10(alpha)
+    change, limit = int((next(iter(streams))[1]["kind"] == "id").sum()), -math.log10(alpha)
     evidence = results.stream["evidence"] / math.log(10)
     drawn = results.stream[evidence.groupby(results.stream["ood"]).cummax() <= 2 * limit]  # what follows adds nothing
     ends = (0, int(drawn["sample"].max())), (min(-1.0, float(evidence.min())), 2 * limit)
     chart = Chart("samples", "evidence of drift (log10)", *ends, percent="", height=240)
     chart.rule(ends[0], (limit, limit), "alarm")
-    chart.rule((known, known), ends[1])
+    chart.rule((change, change), ends[1])
     for (name, rows), colour in zip(streams, CYCLE[:SETS], strict=False):
         places = where(drawn, ood=name).index
         chart.line(rows["sample"].loc[places], evidence.loc[places], colour, name)
         for at in rows["sample"][evidence.loc[rows.index] >= limit][:1]:
             chart.dot(at, limit, colour, f"{name}: alarm at sample {at:,}")
-    sentences = delay_sentences(results, known)
+    sentences = delay_sentences(results, change)
     note = (
         f"Evidence (log10 wealth) of a drift monitor over a stream of “{results.test_set}” that shifts to OOD samples."
     )
     return Section("Drift", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
 
 
-def delay_sentences(results: Results, known: int) -> list[str]:
+def delay_sentences(results: Results, change: int) -> list[str]:
     """The detection delays, and the condition of the monitor's guarantee."""
     table, sentences = results.delays, []
     guaranteed = (
@@ -261,7 +261,7 @@ def delay_sentences(results: Results, known: int) -> list[str]:
             lead += f"; no alarm in {row['missed']:,} of {row['streams']:,} streams"
         if row["early"] and not unlike(results):
             lead += (
-                f"; {counted(row['early'], 'false alarm')} in {row['streams']:,} streams of {known:,} ID samples first"
+                f"; {counted(row['early'], 'false alarm')} in {row['streams']:,} streams of {change:,} ID samples first"
             )
         sentences.append(f"{lead}.")
     if len(table) > FEW:

@@ -148,45 +148,44 @@ def constant_class(results: Results) -> str:
 
 def warnings_of(results: Results) -> list[str]:
     """What is wrong with the samples: labels that do not fit, small sets, shared samples, leaks, what is left out."""
-    settings, found, doubtful = results.settings, [], doubt(results)
+    settings, sentences, doubtful = results.settings, [], doubt(results)
     sizes, accuracy = settings["samples"], settings["accuracy"]
     if size(results) < FEWEST:
         few = f"Nothing can be said with {counted(size(results), 'test sample')}; collect at least {FEWEST}"
-        found.append(f"{few}, and {SMALL_SET} or more for intervals.")
+        sentences.append(f"{few}, and {SMALL_SET} or more for intervals.")
     elif doubtful == MISFIT:
         guess, shifted = percent(1 / settings["classes"]), settings.get("shifted_accuracy", 0.0)
         from_one = f" With each label lower by one, it is {percent(shifted)}." if shifted > accuracy else ""
         lead = f"{MISFIT.capitalize()}: accuracy is {percent(accuracy)}, and guessing gives {guess}."
-        found.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
+        sentences.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
     elif doubtful:
-        found.append(f"Accuracy is {percent(accuracy)}, no better than guessing: there is nothing to calibrate.")
+        sentences.append(f"Accuracy is {percent(accuracy)}, no better than guessing: there is nothing to calibrate.")
     if constant := constant_class(results):
-        found.append(f"Every prediction is {constant}: no sample is distinguished from another class.")
+        sentences.append(f"Every prediction is {constant}: no sample is distinguished from another class.")
     small = [f"“{name}” has {count}" for name, count in sizes.items() if count < SMALL_SET]
     if small:
         few = f"With fewer than {SMALL_SET} samples"
-        found.append(f"{few} numbers are rough and intervals too narrow: {join_words(small)}.")
-    found += [fault for _, fault in set_faults(results)]
+        sentences.append(f"{few} numbers are rough and intervals too narrow: {join_words(small)}.")
+    sentences += [fault for _, fault in set_faults(results)]
     if settings.get("from_columns"):
-        left = join_words(settings["left_out"])
-        found.append(f"The tables hold the columns of a predictor, not logits, so these parts are left out: {left}.")
+        lead = "The tables hold the columns of a predictor, not logits, so these parts are left out"
+        sentences.append(f"{lead}: {join_words(settings['left_out'])}.")
     drawn = [f"{sizes[x]:,} of the {total:,} rows of “{x}”" for x, total in settings.get("sampled", {}).items()]
     if drawn:
-        found.append(
-            f"A random sample was read: {join_words(drawn)}. All numbers and intervals are those of the sample."
-        )
-    return found
+        lead = f"A random sample was read: {join_words(drawn)}"
+        sentences.append(f"{lead}. All numbers and intervals are those of the sample.")
+    return sentences
 
 
 def set_faults(results: Results) -> list[tuple[type[UserWarning], str]]:
     """Sets that share or repeat samples, and splits that are easier or harder than the test set: also as warnings."""
-    sizes, found = results.settings["samples"], []
+    sizes, faults = results.settings["samples"], []
     for _, row in where(results.overlaps, suspicious=True).iterrows():
         names = {"test": f"“{results.test_set}”", "other": f"“{row['set']}”"}
-        found.append((OverlapWarning, overlap_message(row["kind"], row["shared"], sizes[results.test_set], **names)))
+        faults.append((OverlapWarning, overlap_message(row["kind"], row["shared"], sizes[results.test_set], **names)))
     for name, count in results.settings.get("repeated", {}).items():
-        found.append((OverlapWarning, repeated_message(count, sizes[name], f"“{name}”")))
-    return [*found, *((LeakWarning, sentence) for sentence in leak_sentences(results))]
+        faults.append((OverlapWarning, repeated_message(count, sizes[name], f"“{name}”")))
+    return [*faults, *((LeakWarning, sentence) for sentence in leak_sentences(results))]
 
 
 def finding(results: Results) -> str:
@@ -218,15 +217,15 @@ def numbers(results: Results) -> list[Number]:
     if advice is None:
         key, value, label = "confidence", float(results.gaps.iloc[0]["confidence"]), "mean confidence"
     sizes = f"{counted(size(results), 'sample')}, {settings['classes']:,} classes"
-    found = [Number(key, percent(value), label, sizes, value)]
+    tiles = [Number(key, percent(value), label, sizes, value)]
     if size(results) < FEWEST:
-        return found
+        return tiles
     if advice is not None:
         text, note = percent(advice.plain["ece"]), f"uncalibrated {interval_text(advice.plain, 'ece', **PERCENT)}"
         if advice.best is not None:
             text += f" → {percent(advice.best['ece'])}"
             note += f"; {advice.best['method']} {interval_text(advice.best, 'ece', **PERCENT)}"
-        found.append(Number("ece", text, "ECE", f"{note} (95 % intervals)", advice.plain["ece"]))
+        tiles.append(Number("ece", text, "ECE", f"{note} (95 % intervals)", advice.plain["ece"]))
     for _, row in results.acceptance[:1].iterrows():
         text, note, value = percent(row["accepted"]), guarantee(results, row), row["accepted"]
         if not row["accepted"]:
@@ -234,23 +233,23 @@ def numbers(results: Results) -> list[Number]:
         elif violated(results):
             text, value = "not valid", math.nan
             note = f"{percent(row['wrong'])} of what it accepts are wrong; {violated(results)}"
-        found.append(Number("coverage", text, f"coverage at ≤ {short_percent(row['error'])} error", note, value))
+        tiles.append(Number("coverage", text, f"coverage at ≤ {short_percent(row['error'])} error", note, value))
     if advice is None and share is not None:
         note = f"finds {reviewed(results, share)[1]}"
-        found.append(Number("review", short_percent(share), "to review", note, share))
+        tiles.append(Number("review", short_percent(share), "to review", note, share))
     for _, row in where(flagged(results), kind="ood").iterrows():
         level, name = short_percent(row["alpha"]), score_label(row["score"])
         note = f"conformal test of {name}, FPR ≤ {level} on average, {condition(results)}"
         note = f"conformal test of {name}, whose FPR is not valid here: {unlike(results)}" if unlike(results) else note
         text, label = percent(row["flagged"]), f"{row['set']} detected at {level} FPR"
-        found.append(Number("detected", text, label, note, row["flagged"]))
+        tiles.append(Number("detected", text, label, note, row["flagged"]))
     for _, row in results.delays[:1].iterrows():
         alpha = short_percent(row["alpha"])
         note = f"probability of ever raising a false alarm ≤ {alpha}, {condition(results)}"
         note = f"not valid here: {unlike(results)}" if unlike(results) else note
         value = math.nan if unlike(results) else row["delay"]
-        found.append(Number("delay", delay_text(row), f"detection delay, {row['ood']}", note, value))
-    return found
+        tiles.append(Number("delay", delay_text(row), f"detection delay, {row['ood']}", note, value))
+    return tiles
 
 
 def actions(results: Results) -> list[tuple[str, str]]:
