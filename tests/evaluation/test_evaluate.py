@@ -98,15 +98,6 @@ def test_tables_have_their_columns_and_settings_are_told():
     assert "calibration: matrix scaling on calibration" in said
 
 
-def test_labels_counted_from_1_are_named_for_what_they_are():
-    logits, target = labelled(1000)
-    logits = logits + 6 * torch.eye(5)[target]
-    kept = target < 4
-    report = evaluate((logits[kept], target[kept] + 1), **FAST)
-    assert report.story.finding == "The labels do not match the logits"
-    assert report.verdict[0].endswith("With each label lower by one, it is 100.0 %.")
-
-
 def test_repeated_rows_are_said_from_a_tenth_on():
     logits, target = labelled(200)
     for copies in (19, 40):

@@ -117,7 +117,7 @@ SITUATIONS = [
     ("all wrong", errors(1000, 1000), {}, {}, {}, ["The labels do not match the logits",
      "Check the order of the classes"], ["Automate", "Calibrate with"]),
     ("labels from 1", relabelled(errors(1000, 0, classes=5), lambda y: (y + 1).clamp_max(4)), {}, {}, {},
-     ["counted from 1"], ["Automate"]),
+     ["counted from 1", "With each label lower by one, it is "], ["Automate"]),
     ("classes in another order", relabelled(errors(1000, 0), lambda y: 3 - y), {}, {}, {},
      ["labels do not match"],
      ["Automate"]),

@@ -57,12 +57,9 @@ ENERGY_ID = "kind == 'id' and score == 'energy'"
 UPRIGHT = "score != 'structural_score'"
 UNSURE = ("ood", "score == 'dominance'", {"versus_msp_low": NAN, "versus_msp_high": NAN})
 WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
-SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
 EXACT = ("calibration", "split == 'held out' and method == 'vector scaling'", {"ece_low": 0.0})
 NO_STRUCTURED = ("calibration", "method == 'vector scaling'", {"ece": 0.06})
-NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
 NOTHING = ("acceptance", "error == 0.01", {"accepted": 0.0, "wrong": NAN, "threshold": math.inf})
-TOO_FEW = ("acceptance", "error == 0.01", {"held_out_samples": 200})
 COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917})
 HARDER = ("leaks", "split == 'held out'", {"accuracy": 0.1, "suspicious": True})
 WRONG = ("acceptance", "error == 0.01", {"wrong": 0.022, "wrong_low": 0.016, "wrong_high": 0.029})
@@ -96,24 +93,12 @@ CASES = [
      "is expected of"),
     ((HELD_OUT,), [ALL_WORSE, calibrated("MSP", 0.0532, ece_low=0.0)], ", 0.5 % is expected of a calibrated m", ""),
     ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.86})], "(4.9 to 5.7 %), underconfident.", "overconf"),
-    ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.92})], "overconfident in some ranges and underconfide",
-     ""),
     (((LEAK,),), [WARM], "Calibrators fitted there do not transfer.", "raises the confidence"),
     (((), (), False), [], "“test” has no targets: calibration is not evaluated.", "used as a confidence"),
-    (((), (), False), [], "No OOD set was given: detection is not evaluated.", "delay"),
-    ((), [("settings", "", {"samples": {"test": 60, "svhn": 9_999}})], "intervals too narrow: “test” has 60.", ""),
-    (((),), [("settings", "", {"samples": {"test": 1, "svhn": 999}})], "said with 1 test sample; collect at least 30",
-     "ECE"),
-    ((), [COUNTED_FROM_1], "Labels may be counted from 1, or the classes may be in another order. With each", ""),
-    ((), [("settings", "", {"accuracy": 0.103})], "Accuracy is 10.3 %, no better than guessing: there is", "labels"),
     ((), [("settings", "", {"accuracy": 0.11})], "accuracy 91.7 %: ECE", "guessing"),
-    ((), [REPEATED], "1,500 of the 10,000 rows of “test” repeat an earlier row: if they are the same samples", ""),
-    ((), [REPEATED], f"can be accepted: {GUARANTEE} and its repeated rows are different samples.", ""),
-    ((), [REPEATED], "at most 1 %, if samples are exchangeable with the held-out set and its repeated rows are", ""),
     ((("val",),), [REPEATED], f"can be accepted: {GUARANTEE}. Here", "different samples"),
     ((), [FEW_HELD_OUT], "With 30 held-out samples the FPR is 0.1 % to 12.0 % in 95 % of draws, if s", ""),
     ((), [], "conformal test of GEN flags", "of draws"),
-    ((), [SHARED], "1,234 of the 10,000 rows of “test” are also in", ""),
     ((), [detected("odin", 0.4)], "svhn” confidence detects 27.9 % at 5 % FPR (AUROC 0.8907 (0.8867 to", ""),
     ((), [detected("mahalanobis", 0.4)], "0.8947)) and Mahalanobis detects 60.0 %.", "GEN detects"),
     ((), [("ood", UPRIGHT, {"auroc": 0.4}), score("energy", 0.503)], "than chance (corrected for 11", "detects"),
@@ -130,11 +115,7 @@ CASES = [
     ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "from confidence's by +0.0001: the samples are too", "()"),
     (((), THREE), [], "forces most of the coherence gap Δ: 95.4 % on 4 sets.", ""),
     ((), [("gaps", "set == 'svhn'", {"forced_gap": 0.05})], "gap Δ: 95.4 % on “test” (R² 0.996) and 35.8 %", ""),
-    ((), [("settings", "", {"classes": 2})], "Δ is 0 for every input", "used as a confidence"),
     ((), [], f"69.8 % (69.4 to 70.2 %) of predictions can be accepted: {GUARANTEE}. Here 0.6 % (", "not valid"),
-    ((), [NOTHING], "No prediction can be accepted at 1 % error: too many confident errors among the 5,000 held-out",
-     ""),
-    ((), [NOTHING, TOO_FEW], "accepted at 1 % error: 299 held-out samples needed, got 200.", " 0.0 %"),
     ((("val",),), [WRONG, violation("error")], "“test” does not look like the held-out samples “val”: asked for",
      "can be"),
     ((), [WRONG, violation("error")], "because it fails for up to 5 % of held-out sets: asked for 1 % error, it",
@@ -144,18 +125,14 @@ CASES = [
     ((), [flagged("kind == 'ood'", chance=0.06)], "“svhn” is not shown to be flagged more often than ID sam", ""),
     ((), [power(0.10, 0.106, 0.11)], "; 89.4 % of “svhn” passes undetected.", ""),
     ((), [power(0.49, 0.52, 0.55)], "conformal test of GEN flags", "undetected"),
-    ((), [NINE], "19 held-out samples are needed to flag at 5 % FPR, got 9.", ""),
     ((("val",),), [flagged(ENERGY_ID, chance=1e-5), violation("flagged")], "than chance explains (p < 0.001).",
      "can be"),
     (((), THREE), [], "and 27.0 % on 3 sets; 73.0 % on 3 sets pass undetected.", ""),
-    (((), THREE), [], "Median detection delay on 3 of 3 OOD sets: 14 samples.", "“a”: 14"),
     ((), [], "Median detection delay for “svhn”: 14 samples (90 % within 19).", "no alarm"),
     ((), [delay(delay=1.0, early=1)], "for “svhn”: 1 sample (90 % within 19); 1 false alarm in 25 streams of 300 ID",
      ""),
     ((), [delay(delay=math.inf, delay_most=math.inf, missed=20)], "“svhn” is not detected; no alarm in 20 of 25",
      "delay"),
-    ((("val",),), [delay(early=20), violation("drift")], "before the first OOD sample in 20 of 25 streams",
-     "false alarm in"),
 ]  # fmt: skip
 # The same of the sentences that are in the fold with the paper's numbers.
 ASIDE = [
