@@ -82,9 +82,8 @@ def calibrated_test(files: Files, calibration: str | None, kept: str | None, **o
             return CalibratedTest(test, acceptance, printable(content["name"]), bool(content["repeated"]))
     test = ConformalTest(**{"score": SCORE} | given, validate_args=False)
     if files.probabilities and test.scoring.score in LOST:
-        raise ValueError(
-            f"expected a score that probabilities have, got {test.scoring.score!r}, which is always 0 after a softmax"
-        )
+        got = f"{test.scoring.score!r}, which is always 0 after a softmax"
+        raise ValueError(f"expected a score that probabilities have, got {got}")
     data = files.read(calibration or "")
     if not isinstance(data, LogitSet):
         raise ValueError(f"{calibration}: expected logits, got the columns of a predictor")

@@ -9,6 +9,7 @@ from . import options as o
 from .output import Terminal, print_json, show_pairs, spinner
 
 UNHEALTHY = 1
+RATIO = "Time of bag_of_coins over that of torch.softmax(out=)"
 SHAPE, TIME = "{rows} × {classes} on {device}", "{ratio:.2f}  ({coins_us:,.0f} µs over {softmax_us:,.0f} µs)"
 
 
@@ -35,14 +36,10 @@ def doctor(json: o.Json = False) -> None:
     else:
         console, machine = Terminal(), diagnosis["machine"]
         facts = {"Python": machine["python"], "platform": machine["platform"], "CPU": machine["cpu_capability"]}
-        sections = {
-            "Versions": {name: version or "not installed" for name, version in diagnosis["versions"].items()} | facts,
-            "Backends": {path["name"]: _sentence(path) for path in diagnosis["paths"]}
-            | {"torch": "Available everywhere."},
-            "Time of bag_of_coins over that of torch.softmax(out=)": {
-                SHAPE.format(**x): TIME.format(**x) for x in diagnosis["speed"]
-            },
-        }
+        versions = {name: version or "not installed" for name, version in diagnosis["versions"].items()}
+        backends = {path["name"]: _sentence(path) for path in diagnosis["paths"]} | {"torch": "Available everywhere."}
+        times = {SHAPE.format(**x): TIME.format(**x) for x in diagnosis["speed"]}
+        sections = {"Versions": versions | facts, "Backends": backends, RATIO: times}
         for title, lines in sections.items():
             console.print(title, style="bold")
             show_pairs(((f"  {name} ", value) for name, value in lines.items()), console)

@@ -88,6 +88,5 @@ def class_names(value: str) -> list[str]:
         names = json.loads(text)["id2label"]
         return [names[str(i)] for i in range(len(names))]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{printable(value)}: expected the name of a class in each line, or JSON with id2label"
-        ) from None
+        expected = "expected the name of a class in each line, or JSON with id2label"
+        raise ValueError(f"{printable(value)}: {expected}") from None

@@ -62,9 +62,8 @@ def probe(
         print_json({"name": data.name, "classes": data.num_classes, **summary, "output": out})
         return
     console = Terminal(stderr=out == STDOUT)
-    console.print(
-        f"{data.name}: {counted(data.rows, 'sample')}, {data.num_classes} classes", style="bold", soft_wrap=True
-    )
+    title = f"{data.name}: {counted(data.rows, 'sample')}, {data.num_classes} classes"
+    console.print(title, style="bold", soft_wrap=True)
     for key, title in SHOWN.items():
         if not math.isnan(summary[key]):
             console.print(f"{title:<30} {summary[key]:.4f}")

@@ -119,10 +119,8 @@ def compare(
         for name, value in by_name(ood, "--ood ").items():
             paths = split_name(value)[1].split(",")
             if len(paths) != len(logits):
-                raise ValueError(
-                    f"--ood: expected NAME=PATH,PATH with a file for each of the {len(logits)} models that are given "
-                    f"as logits, in their order, got {value!r}"
-                )
+                each = f"a file for each of the {len(logits)} models that are given as logits, in their order"
+                raise ValueError(f"--ood: expected NAME=PATH,PATH with {each}, got {value!r}")
             read = [files.read(f"{name}={path}", targets=False) for path in paths]
             others[name] = dict(zip(logits, read, strict=True))
         comparison = compare_models(given, others, progress=tell)

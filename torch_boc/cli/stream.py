@@ -63,14 +63,10 @@ class Stream:
             self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
             self.monitor.load_state_dict(content["state"])
             begun: Any = self.monitor.conformal_test
-            self.ready, self.taken = (
-                CalibratedTest(begun, None, printable(content["name"]), bool(content["repeated"])),
-                dict(content["taken"]),
-            )
-            if (
-                sum(self.taken.values()) != int(self.monitor.seen + self.monitor.skipped)
-                or min(self.taken.values(), default=0) < 0
-            ):
+            self.ready = CalibratedTest(begun, None, printable(content["name"]), bool(content["repeated"]))
+            self.taken = dict(content["taken"])
+            rows = self.taken.values()
+            if sum(rows) != int(self.monitor.seen + self.monitor.skipped) or min(rows, default=0) < 0:
                 raise ValueError("expected a state whose counts add up, got a damaged one; delete it to begin again")
         new = begun if ready is None else ready.test
         same = new.scoring == begun.scoring and torch.equal(new.counts, begun.counts)
@@ -123,14 +119,9 @@ class Stream:
             if quiet and bool(self.monitor.alarm):
                 at, change, bound = int(self.monitor.alarm_at), self.monitor.change or (0, 0), self.monitor.bound
                 reached = float(evidence[evidence >= bound][0])
-                self.emit(
-                    "alarm",
-                    f"ALARM at sample {at:,}: evidence {wealth_text(reached)} has reached {math.exp(bound):g}; "
-                    f"the shift probably began between sample {change[0]:,} and {change[1]:,}",
-                    alarm_log_evidence=reached,
-                    sample=at,
-                    change=change,
-                )
+                text = f"ALARM at sample {at:,}: evidence {wealth_text(reached)} has reached {math.exp(bound):g}; "
+                text += f"the shift probably began between sample {change[0]:,} and {change[1]:,}"
+                self.emit("alarm", text, alarm_log_evidence=reached, sample=at, change=change)
             if int(self.monitor.seen) // EVERY > before // EVERY:
                 self.emit("progress", f"so far: {self.now()}")
             if self.ended:
@@ -209,10 +200,8 @@ def parse_line(text: str, classes: int, probabilities: bool = False) -> Tensor:
     try:
         row = torch.tensor([[float(x) for x in text.strip("[]").split(",")]], dtype=torch.float64)
     except ValueError:
-        raise ValueError(
-            f"expected numbers with commas between them, or an array of JSON, got {text[:SHOWN]!r}; a file with a "
-            "header can be given as PATH"
-        ) from None
+        expected = "expected numbers with commas between them, or an array of JSON"
+        raise ValueError(f"{expected}, got {text[:SHOWN]!r}; a file with a header can be given as PATH") from None
     if row.shape[1] != classes:
         raise ValueError(f"expected {classes} numbers, one for each class, got {row.shape[1]}")
     return log_probabilities(row) if probabilities else row

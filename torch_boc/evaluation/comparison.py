@@ -77,10 +77,10 @@ def compare(
     bins, replicates = check_integers(1, bins=bins, replicates=replicates)
     (seed,) = check_integers(0, seed=seed)
     say, ood = progress or (lambda message: None), ood or {}
-    given = {
-        name: read_report(x) if isinstance(x, str | os.PathLike) and Path(x).suffix.lower() == ".json" else x
-        for name, x in models.items()
-    }
+    given = dict(models)
+    for name, x in models.items():
+        if isinstance(x, str | os.PathLike) and Path(x).suffix.lower() == ".json":
+            given[name] = read_report(x)
     logits = [name for name, x in given.items() if not isinstance(x, Report)]
     for name, part in ood.items():
         if not isinstance(part, Mapping):

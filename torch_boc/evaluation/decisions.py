@@ -246,9 +246,8 @@ def class_tables(test: ProbedSet, calibrated: Tensor | None) -> dict[str, Any]:
     classes["samples"] = samples.groupby("prediction").size().to_numpy()
     # As in `bin_errors`, the larger of two variances: of calibrated confidences, and of these samples; and at least 1.
     p, off = samples["confidence"], samples["precision"] - samples["confidence"]
-    variance = (
-        frame_of({"chance": p * (1 - p), "square": off**2}).groupby(samples["prediction"]).sum().max(axis=1).clip(1)
-    )
+    sums = frame_of({"chance": p * (1 - p), "square": off**2}).groupby(samples["prediction"]).sum()
+    variance = sums.max(axis=1).clip(1)
     classes["excess"] = classes["precision"] - classes["confidence"]
     reach = NORMAL_QUANTILE * variance.to_numpy() ** 0.5
     for end, sign in (("low", -1), ("high", 1)):

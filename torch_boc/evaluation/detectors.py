@@ -66,9 +66,8 @@ def odin_scores(
             inputs = batch[0] if isinstance(batch, list | tuple) and batch else batch
             if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
                 got = f"dtype {inputs.dtype}" if isinstance(inputs, Tensor) else type(inputs).__name__
-                raise TypeError(
-                    f"expected batches x or (x, ...) of floating-point tensors, which ODIN can perturb, got {got}"
-                )
+                expected = "expected batches x or (x, ...) of floating-point tensors, which ODIN can perturb"
+                raise TypeError(f"{expected}, got {got}")
             parts.append(_checked(-detector.predict(inputs.to(place)), len(inputs), "ODIN"))
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
@@ -100,9 +99,10 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
         )
     try:
         with torch.no_grad():
-            values = (
-                detector(logits.to(accumulation_dtype(logits.dtype))) if predict is None else -predict(logits.float())
-            )
+            if predict is None:
+                values = detector(logits.to(accumulation_dtype(logits.dtype)))
+            else:
+                values = -predict(logits.float())
     except Exception as error:
         error.add_note(f"in detector {name!r}, on logits of shape {tuple(logits.shape)}")
         if predict is not None:
@@ -188,7 +188,5 @@ def _wide(logits: Tensor) -> Tensor:
 def _check_finite(logits: Tensor, name: str) -> None:
     bad = ~logits.isfinite().all(1)
     if bool(bad.any()):
-        raise ValueError(
-            f"{name}: expected finite logits for Mahalanobis, got {int(bad.sum())} of {len(bad)} rows with inf or NaN; "
-            "leave out classes that are masked with -inf"
-        )
+        got = f"{int(bad.sum())} of {len(bad)} rows with inf or NaN; leave out classes that are masked with -inf"
+        raise ValueError(f"{name}: expected finite logits for Mahalanobis, got {got}")

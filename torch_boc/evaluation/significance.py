@@ -52,15 +52,11 @@ def conclude(tables: Mapping[str, Any], distrusted: Collection[str] = ()) -> dic
     """
     calibration, ood, classes = tables["calibration"], tables["ood"], tables["classes"]
     trusted = (calibration["split"] != "") & ~calibration["split"].isin(distrusted)
-    for rows in (
-        calibration[trusted],
-        *(calibration[i : i + 1] for i in calibration.index[calibration["split"] == ""]),
-    ):
+    unfitted = [calibration[i : i + 1] for i in calibration.index[calibration["split"] == ""]]
+    for rows in (calibration[trusted], *unfitted):
         calibration.loc[rows.index, "sign"] = significant_sign(rows, "ece_versus_msp")
-    for column, value, kind, null in (
-        ("auroc_sign", "auroc", "upside_down", 0.5),
-        ("versus_sign", "versus_msp", "score", 0.0),
-    ):
+    areas = ("auroc_sign", "auroc", "upside_down", 0.5), ("versus_sign", "versus_msp", "score", 0.0)
+    for column, value, kind, null in areas:
         for _, rows in ood.dropna(subset=value).groupby(kind):
             ood.loc[rows.index, column] = significant_sign(rows, value, null)
     classes["sign"] = significant_sign(classes, "excess")

@@ -161,8 +161,6 @@ def leak_sentences(results: Results) -> list[str]:
             fault = f"A temperature fitted there, {value}, is below 1 and raises the confidence: {error}."
         kind, cause = (EASIER, "training data") if easier else (HARDER, "other labels")
         accuracy = f"accuracy is {percent(row['accuracy'])} there and {percent(row['test_accuracy'])} on the test set"
-        sentences.append(
-            f"Do not fit on “{row['split']}”: {accuracy} ({p_text(row['p_value'])}). The split is {kind}: {cause}, "
-            f"or another class mix. {fault}"
-        )
+        lead = f"Do not fit on “{row['split']}”: {accuracy} ({p_text(row['p_value'])})"
+        sentences.append(f"{lead}. The split is {kind}: {cause}, or another class mix. {fault}")
     return sentences

@@ -1,6 +1,7 @@
 """The coherence gap: what it adds to confidence, and the paper’s numbers."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,11 +35,7 @@ NOTE = (
 )
 MORE = "The Bag-of-Coins paper’s numbers: gap, dominance, p-value"
 # By the sign of the difference from confidence.
-CALIBRATED = {
-    -1: "better calibrated",
-    0: "not shown to be better or worse calibrated",
-    1: "worse calibrated",
-}
+CALIBRATED = {-1: "better calibrated", 0: "not shown to be better or worse calibrated", 1: "worse calibrated"}
 # By the sign of the AUROC minus 0.5.
 RANKS = {
     -1: "ranks backwards here (AUROC {}){}: use confidence instead.",
@@ -81,17 +78,15 @@ def gap_sentences(results: Results) -> list[str]:
     if not len(rows):
         return sentences
     several, verdicts = len(rows) > 1, []
-    differences = [
-        value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else "")
-        for _, row in rows.iterrows()
-    ]
+    on_set = " on “{}”" if several else ""
+    values = [value_text(row, "versus_msp", sign=True) + on_set.format(row["ood"]) for _, row in rows.iterrows()]
     signs = rows["versus_sign"].where(rows["versus_msp"].abs() >= RELEVANT, 0)
     for sign, words in ((1, "the geometry of the logits adds to confidence"), (-1, "it ranks worse than confidence")):
         sets = [f"“{name}”" for name in rows[signs == sign]["ood"]]
         verdicts += [f"{words} on {join_words(sets)}" if several else words] if sets else []
     unsure = not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING
     nothing = "the samples are too few to tell whether it adds anything" if unsure else NOTHING_ADDED
-    by = list_or_range(differences, rows["versus_msp"], lambda value: number(value, sign=True))
+    by = list_or_range(values, rows["versus_msp"], partial(number, sign=True))
     lead = f"The AUROC of dominance q̄ differs from confidence's by {by}"
     return [*sentences, f"{lead}: {join_words(verdicts or [nothing])}{comparisons_note(len(rows))}."]
 
@@ -101,10 +96,8 @@ def dominance_sentence(results: Results) -> list[str]:
     rows = where(results.calibration, method=DominanceConfidence.name).dropna(subset="ece")
     if results.settings["classes"] == 2:
         return []
-    return [
-        f"Dominance q̄ used as a confidence is {CALIBRATED[row['sign']]} than confidence itself: {ece_text(row)}."
-        for _, row in rows.iterrows()
-    ]
+    lead = "Dominance q̄ used as a confidence is"
+    return [f"{lead} {CALIBRATED[x['sign']]} than confidence itself: {ece_text(x)}." for _, x in rows.iterrows()]
 
 
 def paper_sentences(results: Results) -> list[str]:

@@ -23,6 +23,7 @@ from .results import Results, where
 
 # The score of `ConformalTest` and `DriftMonitor`.
 DEFAULT = "gen"
+DETECTED = "detected at 5 % FPR"
 # What the first table and the ROC curves show; the tables behind a click have every score.
 MAIN_SCORES = (BASELINE, "energy", "gen", "tempered_dominance", "gap")
 ROC_SCORES = (BASELINE, "energy", "log_p_value", "structural_score")
@@ -47,19 +48,14 @@ def detection_section(results: Results) -> Section:
             hopeless.append(f"“{name}”")
         main = whole[whole["score"].isin([*MAIN_SCORES, *users])].sort_values("fpr95", kind="stable")
         areas = [cell._replace(small="") for cell in cells(main, "auroc", 3)]
-        columns = {
-            "score": score_names(main),
-            "detected at 5 % FPR": detected_cells(main, bars=True),
-            "AUROC": areas,
-        }
+        columns = {"score": score_names(main), DETECTED: detected_cells(main, bars=True), "AUROC": areas}
         tables.append(make_table(f"{results.test_set} against {name}", columns, "bars"))
         more[f"All {len(whole)} scores on {name}, with intervals"] = [score_table(results, name, whole)]
         if place < SETS:
             charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *users))
     if hopeless:
-        sentences.append(
-            f"On {join_words(hopeless)} no score is shown to detect better than chance{comparisons_note(len(table))}."
-        )
+        note = comparisons_note(len(table))
+        sentences.append(f"On {join_words(hopeless)} no score is shown to detect better than chance{note}.")
     return Section(title, sentences, charts, tables, more)
 
 
@@ -102,7 +98,7 @@ def score_table(results: Results, name: str, table: Any) -> Table:
         {
             "score": score_names(table),
             "AUROC": cells(table, "auroc", best=table["auroc"].max()),
-            "detected at 5 % FPR": detected_cells(table),
+            DETECTED: detected_cells(table),
             "AUPR": cells(table, "aupr", best=table["aupr"].max()),
             "AUROC vs confidence": versus,
         },

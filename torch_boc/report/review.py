@@ -191,11 +191,10 @@ def flagged_sentences(results: Results) -> list[str]:
     if "flagged" in results.settings.get("violations", ()):
         table = where(table, kind="id").dropna(subset="chance")
         row = table.loc[table["chance"].idxmin()]
-        sentences.append(
-            f"The FPR is not valid here, because {unlike(results)}: at {short_percent(row['alpha'])} the conformal "
-            f"test of {score_label(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, "
-            f"more than chance explains ({p_text(row['chance'] * len(table))})."
-        )
+        test = f"at {short_percent(row['alpha'])} the conformal test of {score_label(row['score'])}"
+        rate = f"{value_text(row, 'flagged', **PERCENT)} of “{row['set']}”"
+        chance = f"more than chance explains ({p_text(row['chance'] * len(table))})"
+        sentences.append(f"The FPR is not valid here, because {unlike(results)}: {test} flags {rate}, {chance}.")
     return sentences
 
 
@@ -239,19 +238,16 @@ def drift_section(results: Results) -> Section | None:
         for at in rows["sample"][evidence.loc[rows.index] >= limit][:1]:
             chart.dot(at, limit, colour, f"{name}: alarm at sample {at:,}")
     sentences = delay_sentences(results, change)
-    note = (
-        f"Evidence (log10 wealth) of a drift monitor over a stream of “{results.test_set}” that shifts to OOD samples."
-    )
+    stream = f"a stream of “{results.test_set}” that shifts to OOD samples"
+    note = f"Evidence (log10 wealth) of a drift monitor over {stream}."
     return Section("Drift", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
 
 
 def delay_sentences(results: Results, change: int) -> list[str]:
     """The detection delays, and the condition of the monitor's guarantee."""
     table, sentences = results.delays, []
-    guaranteed = (
-        f"The probability of ever raising a false alarm is at most {short_percent(table['alpha'].max())}, "
-        f"{condition(results)}."
-    )
+    alpha = short_percent(table["alpha"].max())
+    guaranteed = f"The probability of ever raising a false alarm is at most {alpha}, {condition(results)}."
     for _, row in table.iterrows():
         more = f" (90 % within {row['delay_most']:,.0f})" if math.isfinite(row["delay_most"]) else ""
         lead = f"Median detection delay for “{row['ood']}”: {delay_text(row)}{more}"
@@ -260,18 +256,17 @@ def delay_sentences(results: Results, change: int) -> list[str]:
         if row["missed"]:
             lead += f"; no alarm in {row['missed']:,} of {row['streams']:,} streams"
         if row["early"] and not unlike(results):
-            lead += (
-                f"; {counted(row['early'], 'false alarm')} in {row['streams']:,} streams of {change:,} ID samples first"
-            )
+            early = counted(row["early"], "false alarm")
+            lead += f"; {early} in {row['streams']:,} streams of {change:,} ID samples first"
         sentences.append(f"{lead}.")
     if len(table) > FEW:
         finite = [delay for delay in table["delay"] if math.isfinite(delay)]
         delays = f": {range_text(finite, '{:,.0f}'.format)} samples" if finite else ""
         sentences = [f"Median detection delay on {len(finite)} of {len(table)} OOD sets{delays}."]
-    if "drift" in results.settings.get("violations", ()):
-        row = table.loc[table["early"].idxmax()]
-        early = f"the monitor alarms before the first OOD sample in {row['early']:,} of {row['streams']:,} streams"
-        guaranteed = f"The bound on false alarms is not valid here, because {unlike(results)}: {early}."
-    elif unlike(results):
-        guaranteed = f"The bound on false alarms is not valid here, because {unlike(results)}."
+    if unlike(results):
+        row, early = table.loc[table["early"].idxmax()], ""
+        if "drift" in results.settings["violations"]:
+            share = f"{row['early']:,} of {row['streams']:,} streams"
+            early = f": the monitor alarms before the first OOD sample in {share}"
+        guaranteed = f"The bound on false alarms is not valid here, because {unlike(results)}{early}."
     return [*sentences, guaranteed]
