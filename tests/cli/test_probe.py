@@ -65,7 +65,9 @@ def test_without_targets_there_is_no_accuracy(run, files):
     assert parquet.read_table(files / "a.parquet").column_names[:2] == ["index", "prediction"]
     out = run("probe", "bare.npy").out
     assert "accuracy" not in out
-    assert "The paper's test does not hold its level" in out
+    np.save(files / "two.npy", read_arrays(files / "test.npz")["logits"][:, :2])
+    for name, invalid in (("bare.npy", True), ("two.npy", False)):  # with two classes it holds
+        assert ("The paper's test does not hold its level" in run("probe", name).out) is invalid
 
 
 def test_probabilities_and_names_of_classes(run, files):

@@ -143,7 +143,8 @@ def show_decisions(content: Mapping[str, Any], ready: Any, console: Terminal) ->
     titles = {"review": "flagged for review", "discovery": f"{discoveries} {condition.removeprefix(IF)}"}
     if error is not None:
         delta, most = content["error_delta"], short_percent(error)
-        valid = f"accepted: error ≤ {most} with {short_percent(round(1 - delta, 12))} probability, {condition}"
+        within = f" in each group by {groups}" if (groups := ready.acceptance.scoring.groups) else ""
+        valid = f"accepted: error ≤ {most}{within} with {short_percent(round(1 - delta, 12))} probability, {condition}"
         samples, needed = int(ready.acceptance.samples.max()), required_samples(0, error, delta)
         if samples < needed:
             valid = f"accepted at {most} error: {needed:,} held-out samples needed, got {samples:,}"
