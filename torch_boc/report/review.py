@@ -40,7 +40,8 @@ def review_section(results: Results) -> Section:
     if len(results.acceptance):
         sentences.append(accepted_sentence(results))
         more["Coverage at 1, 2 and 5 % error"] = [acceptance_table(results)]
-        note += "" if violated(results) else "The dot is the accepted share with the guarantee."
+        dot = results.acceptance.iloc[0]["accepted"] > 0 and not violated(results)
+        note += "The dot is the accepted share with the guarantee." if dot else ""
     if share is not None:
         accuracy, detected = reviewed(results, share)
         rest = f"leaves an accuracy of {percent(accuracy)} and " if accuracy == accuracy else ""
