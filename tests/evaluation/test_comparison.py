@@ -188,8 +188,8 @@ def test_arguments():
 ONE, TWO = pair(60)[0].values()
 UNPAIRED = {
     "targets": ({"two": (TWO[0].flip(0), TWO[1].flip(0))}, "of 'two' from 'one': their targets are not equal"),
-    "one has none": ({"two": TWO[0]}, "of 'two' from 'one': 'two' has no targets"),
-    "both have none": ({"one": ONE[0], "two": TWO[0]}, "of 'two' from 'one': 'one' and 'two' have no targets"),
+    "one has none": ({"two": TWO[0]}, "of 'two' from 'one': their targets are not equal"),
+    "both have none": ({"one": ONE[0], "two": TWO[0]}, "of 'two' from 'one': their targets are not equal"),
     "sizes": ({}, "on 'near': 'one' has 90 rows and 'two' 50"),
 }
 

@@ -16,7 +16,7 @@ from ..report.results import frame
 from .calibration import CalibratedSamples, error_difference
 from .detection import Separation, paired_difference, rank_scores, separate
 from .evaluate import evaluate
-from .inputs import TEST, ProbedSet, check_integers, labelled, probe_set, single_set
+from .inputs import TEST, ProbedSet, check_integers, probe_set, single_set
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate, sparse_interval
 from .significance import significant_sign
 
@@ -111,16 +111,12 @@ def compare(
 
 def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[tuple[Any, ...]]:
     """`other` minus `base`, if both have the same targets; otherwise a warning says why there are none."""
-    lacking = [repr(x.name) for x in (base, other) if x.test.data.target is None]
-    reason = f"{' and '.join(lacking)} {'have' if len(lacking) > 1 else 'has'} no targets" if lacking else ""
-    if not lacking and not torch.equal(*(labelled(x.test.data)[1] for x in (base, other))):
-        reason = "their targets are not equal, row by row"
-    if reason:
-        message = f"no paired differences of {other.name!r} from {base.name!r}: {reason}"
+    target, others = (x.test.data.target for x in (base, other))
+    if target is None or others is None or not torch.equal(target, others):
+        message = f"no paired differences of {other.name!r} from {base.name!r}: their targets are not equal, row by row"
         warnings.warn(message, UserWarning, stacklevel=3)
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
-    target = labelled(base.test.data)[1]
     coins = other.test.coins, base.test.coins
     ours, theirs = (CalibratedSamples(x.confidence, x.prediction == target, x.odds[:0]) for x in coins)
     yield *about, "accuracy", "", *accuracy_difference(ours.correct, theirs.correct, replicates, numbers)
