@@ -100,18 +100,13 @@ class Report:
         texts["numbers"] = [number._asdict() for number in story.numbers]
         return {"settings": self.results.settings, **texts, "summary": self.summary(), "tables": tables}
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as strict JSON, which is also written to `path` if there is one.
+    def to_json(self) -> str:
+        """The report as strict JSON.
 
         It is an object with the keys of `content`. A table is an object of its columns, which `pandas.DataFrame`
         restores. NaN and infinite numbers are null.
         """
-        if path is not None:
-            check_file(path)
-        text = json.dumps(strict(self.content()), ensure_ascii=False, allow_nan=False) + "\n"
-        if path is not None:
-            write(path, text.encode())
-        return text
+        return json.dumps(strict(self.content()), ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, folder: str | os.PathLike[str], *, up: str | None = None) -> list[Path]:
         """Write report.html, report.md, report.json and an SVG file for each figure into `folder`.
@@ -159,16 +154,15 @@ def strict(value: Any) -> Any:
 
 
 def read_report(path: str | os.PathLike[str]) -> Report:
-    """The report in a file that `Report.to_json` or `Report.save` has written.
+    """The report in the file `report.json` that `Report.save` has written.
 
     Raises:
         ValueError: if the file is not such a report.
 
     >>> import tempfile
     >>> from torch_boc.evaluation import evaluate
-    >>> path = Path(tempfile.mkdtemp()) / "report.json"
     >>> report = evaluate(torch.randn(50, 3), replicates=5)
-    >>> _ = report.to_json(path)
+    >>> path = report.save(tempfile.mkdtemp())[2]
     >>> read_report(path).verdict == report.verdict
     True
     """
