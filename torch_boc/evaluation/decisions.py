@@ -16,7 +16,7 @@ from ..functional.selective import required_samples
 from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
-from ..report.results import frame, where
+from ..report.results import where
 from .inputs import AnySet, ProbedSet, sorted_by_numpy
 from .intervals import LEVELS, binomial_interval
 from .significance import LEVEL, NORMAL_QUANTILE
@@ -105,19 +105,18 @@ def screening_tables(
     return tables
 
 
-def find_violations(split: HeldOutSplit, tables: Mapping[str, Sequence[Any]]) -> list[str]:
+def find_violations(split: HeldOutSplit, tables: Mapping[str, Any]) -> list[str]:
     """What refutes the guarantees on the test set, among "error", "flagged" and "drift"; every statement follows this.
 
     The lower end of the error among accepted predictions exceeds the guaranteed one; a conformal test flags more than
     chance explains (by Bonferroni); the drift monitor raises its alarm before the first OOD sample. Two random halves
     of one set are exchangeable, so the last two are then chance.
     """
-    accepted, screened, stream = (frame(x, tables[x]) for x in ("acceptance", "screening", "stream"))
-    chances = where(screened, kind="id")["chance"].dropna()
+    accepted, chances = tables["acceptance"], where(tables["screening"], kind="id")["chance"].dropna()
     refuted = {
         "error": (accepted["wrong_low"] > accepted["error"]).any(),
         "flagged": split.name and (chances * len(chances) < LEVEL).any(),
-        "drift": split.name and (where(stream, kind="id")["evidence"] >= -math.log(STREAM_ALPHA)).any(),
+        "drift": split.name and (where(tables["stream"], kind="id")["evidence"] >= -math.log(STREAM_ALPHA)).any(),
     }
     return [name for name, violated in refuted.items() if violated]
 

@@ -119,20 +119,20 @@ def evaluate(
         calibrated, judged = calibration_tables(sets[0], splits, methods=methods, bins=bins, **sampling)
         held_out = choose_held_out(test, {name: data for name, data in splits.items() if name not in distrusted}, seed)
         scaled = judged.get((held_out.name, VectorScaling.name))
-        screened = screening_tables(sets, held_out, seed=seed, progress=say)
-        screened["acceptance"] = list(acceptance_rows(sets[0], held_out))
         tables: dict[str, Any] = {
             "leaks": leaks,
             "overlaps": shared,
             **calibrated,
             **detection_tables(scored, **sampling),
             **gap_tables(sets, bins),
-            **screened,
+            **screening_tables(sets, held_out, seed=seed, progress=say),
+            "acceptance": acceptance_rows(sets[0], held_out),
             "review": review_rows(sets),
             **class_tables(sets[0], None if scaled is None else scaled.confidence),
         }
     finally:
         torch.set_num_threads(threads)
+    frames = {name: frame(name, rows) for name, rows in tables.items()}
     settings: dict[str, Any] = {
         "title": printable(str(title)),
         "trials": trials,
@@ -144,7 +144,7 @@ def evaluate(
         "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
         "repeated": {name: count for name, count in repeated.items() if count},
-        "violations": find_violations(held_out, screened),
+        "violations": find_violations(held_out, frames),
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,
         "date": date.today().isoformat(),
@@ -163,7 +163,6 @@ def evaluate(
             no_loss = sets[0].nll is None or bool(sets[0].nll.isnan().any())
             left_out += [*(["the NLL"] if no_loss else []), "fitted calibrators"]
         settings |= {"from_columns": True, "left_out": left_out}
-    frames = {name: frame(name, rows) for name, rows in tables.items()}
     results = Results(settings | conclude(frames, distrusted), frames)
     for category, fault in set_faults(results):
         warnings.warn(fault.rstrip("."), category, stacklevel=2)
