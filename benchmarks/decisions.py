@@ -24,7 +24,7 @@ TESTS: dict[str, dict[str, object]] = {
     "log odds (p̂)": {"score": "log_odds"},
     "energy": {"score": "energy"},
     "GEN": {"score": "gen"},
-    "coins, T = 4": {"score": "dominance", "temperature": 4.0},
+    "coins, T = 4": {"score": "tempered_dominance"},
     "−ρ at equal confidence": {"score": "concentration", "groups": "confidence"},
     "ρ at equal confidence": {"score": "-concentration", "groups": "confidence"},
 }

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, known_truth
+from benchmarks import decisions, gpu, known_truth
 from benchmarks.pieces import in_pieces
+from torch_boc import ConformalTest
 
 
 def once(contestants, *, seconds=0.0):
@@ -43,6 +44,11 @@ def test_a_table_is_written(name, monkeypatch, tmp_path, capsys):
     for table in tmp_path.glob("*.csv"):
         assert len(table.read_text().splitlines()) > 2
     assert any(tmp_path.glob("*.csv"))
+
+
+def test_the_page_of_decisions_can_make_its_tests():
+    for options in decisions.TESTS.values():
+        ConformalTest(**options)
 
 
 @pytest.mark.parametrize("spread", [1.0, 2.0])
