@@ -101,6 +101,7 @@ BAD = [
     (lambda: RiskMonitor(alpha=1), r"expected alpha in \(0, 1\), got 1"),
     (lambda: RiskMonitor().update(torch.ones(3)), r"correct as a tensor of booleans, got torch\.float32; pass pred"),
     (lambda: RiskMonitor().update([True]), "correct as a tensor of booleans, got list"),
+    (lambda: RiskMonitor().update(np.ones(3, dtype=bool)), "correct as a tensor of booleans, got ndarray"),
     (lambda: RiskMonitor().load_state_dict(RiskMonitor(0.02).state_dict()), r"expected the state .* max_error=0\.01"),
 ]
 

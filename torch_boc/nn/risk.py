@@ -66,7 +66,7 @@ class RiskMonitor(CheckedState):
             The evidence after each of them, with one axis: there is an alarm from log(1 / alpha) on.
         """
         if not isinstance(correct, Tensor) or correct.dtype != torch.bool:
-            got = getattr(correct, "dtype", type(correct).__name__)
+            got = correct.dtype if isinstance(correct, Tensor) else type(correct).__name__
             raise TypeError(f"expected correct as a tensor of booleans, got {got}; pass prediction == target")
         bad = (~correct).reshape(-1)
         labels = self.labels + torch.arange(1, len(bad) + 1, device=bad.device)
@@ -82,7 +82,8 @@ class RiskMonitor(CheckedState):
     def interval(self) -> tuple[float, float]:
         """The error among the accepted predictions: with probability 1 - `alpha`, all of these intervals contain it.
 
-        It reads from the device.
+        The condition is that of the alarm, and that the error does not change: `reset` after a change. It reads from
+        the device.
         """
         return risk_interval(int(self.labels), int(self.wrong), self.alpha)
 
