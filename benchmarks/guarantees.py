@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.known_truth import BINS, Population, network
-from torch_boc import Acceptance, DriftMonitor, RiskMonitor
+from torch_boc import Acceptance, ConformalTest, DriftMonitor, RiskMonitor
 from torch_boc.calibration import Calibrator, MatrixScaling, TemperatureScaling, VectorScaling
 from torch_boc.data.logit_set import LogitSet
 from torch_boc.evaluation.calibration import CalibratedSamples, calibration_rows
@@ -190,15 +190,15 @@ def true_risk(truth: Population, fit: Calibrator, logits: Tensor, target: Tensor
 
 def bursts_study(n: int, repetitions: int) -> list[dict[str, Any]]:
     """False alarms of `DriftMonitor` in n samples with bursts of equal ones, and how often `dependence` warns."""
-    rows = []
+    rows, test = [], ConformalTest().calibrate(scores=(torch.arange(5_000) + 0.5) / 5_000)
     for size, gap in BURSTS:
         numbers, alarms, warned = random_numbers(0, "bursts", str(size), str(gap)), [], []
         for _ in range(repetitions):
             p = torch.from_numpy(numbers.random(n))
             place = torch.arange(n)
             within = place % (gap + size) - gap
-            monitor = DriftMonitor(alpha=ALPHA)
-            monitor.update_p_values(p[place - within.clamp_min(0)])
+            monitor = DriftMonitor(test, alpha=ALPHA)
+            monitor.update(scores=p[place - within.clamp_min(0)])
             with warnings.catch_warnings(record=True) as messages:
                 warnings.simplefilter("always")
                 _ = monitor.dependence

@@ -241,7 +241,6 @@ BAD = [
         lambda: watch(linear(), monitor=monitor().conformal_test),
         "expected monitor as .*DriftMonitor, got ConformalTest",
     ),
-    (lambda: watch(linear(), monitor=DriftMonitor()), "expected a monitor with a test, got one without"),
     (lambda: watch(linear(), monitor=DriftMonitor(ConformalTest())), "expected held-out samples"),
     (lambda: watch(linear(), on_alarm=print), "expected a monitor for on_alarm, got none"),
 ]

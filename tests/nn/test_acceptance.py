@@ -186,10 +186,13 @@ BAD = [
     (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
     (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET), "expected group=, an integer from 0 to 1 for each s"),
     (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET, group=TARGET[:9]), r"expected group of shape \(100,\)"),
-    (lambda: Acceptance(num_groups=5).calibrate(LOGITS, TARGET, group=TARGET - 1), r"are classes, got \d+ other rows"),
+    (
+        lambda: Acceptance(num_groups=5).calibrate(LOGITS, TARGET, group=TARGET - 1),
+        r"groups from 0 to 4, got \d+",
+    ),
     (lambda: calibrated().accept(LOGITS, group=TARGET), "expected no group, got one; give num_groups="),
-    (lambda: Acceptance(num_groups=0), "expected num_groups of at least 1, got 0"),
-    (lambda: Acceptance("prediction", num_groups=2), "expected groups or num_groups, got 'prediction' and 2"),
+    (lambda: Acceptance(num_groups=0), "expected num_groups as a positive integer, .* got 0 and groups=None"),
+    (lambda: Acceptance("prediction", num_groups=2), "without groups, got 2 and groups='prediction'"),
     (
         lambda: BoCClassifier(torch.nn.Identity(), acceptance=Acceptance(num_groups=2)),
         "expected acceptance without num_",

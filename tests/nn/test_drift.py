@@ -12,6 +12,7 @@ from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
 from tests.nn.models import saved
 from torch_boc import ConformalTest, DriftMonitor, zoo
+from torch_boc.functional.martingale import empty_martingale, update_martingale
 from torch_boc.nn import drift
 
 KINDS = {"plain": {}, "by class": {"groups": "prediction"}, "rho": {"score": "concentration", "groups": "confidence"}}
@@ -53,8 +54,7 @@ def test_batches_of_any_size_give_the_same(options, way, size, monkeypatch):
 def test_p_values_by_hand():
     """Ranks among the held-out samples and all before; the numbers that break ties are those of the seed."""
     test, logits = calibrated(), stream(40)
-    monitor, by_hand = DriftMonitor(test, seed=5), DriftMonitor(seed=5)
-    path, growing = monitor.update(logits), copy.deepcopy(test)
+    path, growing = DriftMonitor(test, seed=5).update(logits), copy.deepcopy(test)
     p = []
     for row in logits:
         smallest = drift.seeded_uniforms(5, torch.tensor([len(p)]))
@@ -64,7 +64,7 @@ def test_p_values_by_hand():
         equal = growing.counts[0, high.bin] + 1
         p.append(low - (1 - smallest) * equal / (growing.samples + 1))
         growing.update(row[None])
-    expected = by_hand.update_p_values(torch.cat(p))
+    expected = update_martingale(torch.cat(p), empty_martingale(), torch.tensor(0)).evidence
     torch.testing.assert_close(path[~logits.isnan().any(-1)], expected, rtol=1e-9, atol=1e-12)
 
 
@@ -119,13 +119,15 @@ def test_classes_that_vanish_are_found():
 
 
 def test_dependence_is_the_correlation_of_neighbours_and_is_said():
+    """Uniform scores among as many in each bin of them: the p-values are nearly the scores."""
     logits = random_logits(400, 5, seed=3)
     p = torch.rand(400, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 1.1
-    monitor, twice = DriftMonitor(alpha=1e-12), DriftMonitor(calibrated(), alpha=1e-9)
+    uniform = ConformalTest().calibrate(scores=(torch.arange(20_000) + 0.5) / 20_000)
+    monitor, twice = DriftMonitor(uniform, alpha=1e-12), DriftMonitor(calibrated(), alpha=1e-9)
     for batch in p.split(70):
-        monitor.update_p_values(batch)
+        monitor.update(scores=batch)
     correlation, error = monitor.dependence
-    assert correlation == pytest.approx(torch.corrcoef(torch.stack([p[1:], p[:-1]]))[0, 1].item(), abs=1e-3)
+    assert correlation == pytest.approx(torch.corrcoef(torch.stack([p[1:], p[:-1]]))[0, 1].item(), abs=5e-3)
     assert error == pytest.approx(1 / math.sqrt(399))
     twice.update(logits.repeat_interleave(2, 0))
     with pytest.warns(match=r"neighbouring samples depend on each other \(correlation 0\.[45]\d, .*every k-th frame"):
@@ -170,7 +172,6 @@ def test_everything_stays_on_the_gpu(options):
         monitor = DriftMonitor(test).to("cuda")
         assert monitor.update(torch.empty(2000, 5, device="cuda")).device.type == "cuda"
         assert monitor.alarm.device.type == "cuda"
-        monitor.update_p_values(torch.empty(5, device="cuda"))
 
 
 @pytest.mark.slow
@@ -184,15 +185,11 @@ def test_it_compiles_in_one_graph():
 
 
 BAD = [
-    (lambda: DriftMonitor(alpha=0.1, run_length=100), r"expected alpha, or run_length above 1, got alpha=0\.1 and run"),
-    (lambda: DriftMonitor(run_length=1), "got alpha=None and run_length=1"),
-    (lambda: DriftMonitor(mix=True).update_p_values(torch.rand(3)), "expected logits for a monitor with mix=True"),
-    (lambda: DriftMonitor().update(stream()), "expected a monitor with a test, got one without"),
+    (lambda: DriftMonitor(calibrated(), 0.1, run_length=100), r"alpha, or run_length above 1, got alpha=0\.1 and run"),
+    (lambda: DriftMonitor(calibrated(), run_length=1), "got alpha=None and run_length=1"),
     (lambda: DriftMonitor(ConformalTest()).update(stream()), "expected held-out samples to compare with, got none"),
     (lambda: DriftMonitor(calibrated(), alpha=1.0), r"expected alpha in \(0, 1\), got 1"),
     (lambda: DriftMonitor("log_odds"), r"expected conformal_test as a torch_boc\.ConformalTest, got str"),
-    (lambda: DriftMonitor().update_p_values(torch.tensor([0.5, -0.5])), r"p-values in \[0, 1\], got -0\.5 to 0\.5"),
-    (lambda: DriftMonitor().update_p_values(torch.tensor([1])), r"p-values as a floating-point .*, got torch\.int64"),
     (lambda: DriftMonitor(calibrated()).update(stream()[:9].softmax(-1)), "got probabilities"),
 ]
 

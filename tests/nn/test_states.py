@@ -136,6 +136,7 @@ STREAM = {
     "skipped": -1,
     "alarm_at": 500,
     "began": 10,
+    "begin": -1,
     "peak": -1.0,
     "evidence": 1e9,
     "log_shares": torch.nan,

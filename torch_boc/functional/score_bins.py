@@ -154,10 +154,6 @@ def check_score_config(scoring: ScoreConfig) -> ScoreConfig:
         raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
     if name == GIVEN and isinstance(groups, str):
         raise ValueError(f"expected no groups by logits for scores that are given, got {groups!r}")
-    if isinstance(groups, int) and groups < 1:
-        raise ValueError(f"expected num_groups of at least 1, got {groups}")
-    if not isinstance(groups, int) and groups not in (None, "prediction", "confidence"):
-        raise ValueError(f"expected groups as None, 'prediction' or 'confidence', got {groups!r}")
     if not (isinstance(resolution, int) and 1 <= resolution <= FINEST and resolution.bit_count() == 1):
         raise ValueError(f"expected resolution as a power of two from 1 to {FINEST}, got {resolution}")
     return scoring

@@ -103,8 +103,6 @@ class watch:  # noqa: N801, it is used as a function
             metric = BoCMetric() if metric is None else metric
         elif not isinstance(monitor, DriftMonitor):
             raise TypeError(f"expected monitor as a torch_boc.DriftMonitor, got {type(monitor).__name__}")
-        elif monitor.conformal_test is None:
-            raise ValueError("expected a monitor with a test, got one without; give DriftMonitor(test)")
         else:
             monitor.conformal_test.check_calibrated()
         self.metric, self.monitor, self.dim, self.binary = metric, monitor, dim, binary
@@ -161,7 +159,7 @@ class watch:  # noqa: N801, it is used as a function
             if self.monitor.evidence.device != rows.device:
                 with torch.inference_mode(False):  # a buffer made in inference mode could not be changed outside
                     self.monitor.to(rows.device)
-            self.monitor.update(rows, dim=-1)
+            self.monitor.update(rows)
             if self._on_alarm is not None and self.monitor.change is not None:
                 on_alarm, self._on_alarm = self._on_alarm, None
                 on_alarm(self.monitor)

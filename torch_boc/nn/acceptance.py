@@ -52,7 +52,7 @@ class Acceptance(CalibrationCounts):
         num_groups: instead of `groups`, the number of groups of your own, such as sites, languages or cameras. All
             methods but `sets` then take `group=`, an integer from 0 on for each sample, and the guarantee holds within
             each group. Predictions for samples of another group are not accepted.
-        num_classes: this and the following arguments are as for `ConformalTest`.
+        resolution: this and the following arguments are as for `ConformalTest`.
 
     >>> confidence = torch.linspace(0, 6, 2000)
     >>> target = (torch.arange(2000) % 5 == 0) & (confidence < 3)  # every fifth of the less confident is wrong
@@ -68,7 +68,7 @@ class Acceptance(CalibrationCounts):
             [ True,  True]])
     """
 
-    kinds = 3
+    kinds, groupings = 3, ("prediction",)
     expected = "held-out logits without NaN and +inf, and targets that are classes"
 
     def __init__(
@@ -76,18 +76,14 @@ class Acceptance(CalibrationCounts):
         groups: str | None = None,
         *,
         num_groups: int | None = None,
-        num_classes: int | None = None,
         resolution: int | None = None,
         dim: int | None = None,
         validate_args: bool = True,
     ) -> None:
-        if groups not in (None, "prediction"):
-            raise ValueError(f"expected groups as None or 'prediction', got {groups!r}")
         super().__init__(
             "log_odds",
             groups=groups,
             num_groups=num_groups,
-            num_classes=num_classes,
             resolution=resolution,
             dim=dim,
             validate_args=validate_args,
@@ -123,7 +119,6 @@ class Acceptance(CalibrationCounts):
         preds: Tensor | SampleStats,
         target: Tensor | None = None,
         *,
-        dim: int | None = None,
         group: Tensor | None = None,
     ) -> None:
         """Add a batch of held-out samples. No value is read back.
@@ -132,24 +127,18 @@ class Acceptance(CalibrationCounts):
             preds: logits of shape (N, C), or their `sample_stats` with targets and `extras=["log_odds"]`. Samples that
                 are not `counted` there do not count here.
             target: class indices of shape (N,).
-            dim: the class axis of the logits, if it is not that of this object.
             group: with `num_groups`, the group of each sample, of shape (N,). Rows of other groups are counted in
                 `invalid`.
         """
-        self._count(*self._bin_held_out(preds, target, dim=dim, group=group))
+        self._count(*self._bin_held_out(preds, target, group))
 
     def _bin_held_out(
-        self,
-        preds: Tensor | SampleStats,
-        target: Tensor | None = None,
-        *,
-        dim: int | None = None,
-        group: Tensor | None = None,
+        self, preds: Tensor | SampleStats, target: Tensor | None = None, group: Tensor | None = None
     ) -> tuple[list[BinnedScores], Tensor]:
         """The bins of a batch of `update`, by the score of the prediction and of a target that was missed."""
         if isinstance(preds, Tensor) and target is None:
             raise ValueError("expected targets, which tell the correct predictions, got none")
-        rows = self.checked(preds, "held-out", dim=dim, target=target)
+        rows = self.checked(preds, "held-out", target=target)
         stats = sample_stats(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
         if stats.target is None or stats.log_odds is None:
             raise ValueError("expected statistics with targets and log_odds, got none")
@@ -196,9 +185,7 @@ class Acceptance(CalibrationCounts):
 
         There is one for each group if there are groups.
         """
-        self.check_calibrated()
-        if invalid := int(self.invalid):
-            warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
+        self.warn_of_invalid()
         lowest = self._lowest(max_error, delta).cpu()
         coverage, samples = self.coverage(self, max_error, delta).cpu(), self.samples.cpu()
         thresholds = AcceptanceThreshold(bin_edges(self.scoring.resolution)[lowest], coverage, samples)

@@ -2,13 +2,14 @@
 
 import copy
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from ..functional.checks import ProbabilityCheck, check_classes, classes_last, detached
+from ..functional.checks import ProbabilityCheck, classes_last, detached
 from ..functional.per_sample import SampleStats
 from ..functional.score_bins import (
     GIVEN,
@@ -105,6 +106,7 @@ class CalibrationCounts(CheckedState):
     """
 
     kinds = 1  # the rows of counts for each group
+    groupings: tuple[str, ...] = ("prediction", "confidence")
     expected = "held-out logits without NaN and +inf"
     update: Callable[..., None]
     _bin_held_out: Callable[..., tuple[list[BinnedScores], Tensor]]
@@ -121,20 +123,24 @@ class CalibrationCounts(CheckedState):
         groups: str | None = None,
         *,
         num_groups: int | None = None,
-        num_classes: int | None = None,
         resolution: int | None = None,
         dim: int | None = None,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
-        if groups is not None and num_groups is not None:
-            raise ValueError(f"expected groups or num_groups, got {groups!r} and {num_groups}")
+        if groups not in (None, *self.groupings):
+            known = " or ".join(map(repr, self.groupings))
+            raise ValueError(f"expected groups as None or {known}, got {groups!r}; give num_groups= for others")
+        if num_groups is not None:
+            if groups is not None or type(num_groups) is not int or num_groups < 1:
+                got = f"{num_groups!r} and groups={groups!r}"
+                raise ValueError(f"expected num_groups as a positive integer, without groups, got {got}")
+            self.expected += f", and groups from 0 to {num_groups - 1}"
         by: str | int | None = groups if num_groups is None else num_groups
         fine = resolution if resolution is not None else 1024 if by in (None, "confidence") else 64
         self.scoring = check_score_config(ScoreConfig(score, by, fine))
         self.dim, self.validate_args = dim, validate_args
-        self._given_classes = None if num_classes is None else check_classes(num_classes)
-        self._start(torch.device("cpu"), self._given_classes)
+        self._start(torch.device("cpu"), None)
 
     @property
     def samples(self) -> Tensor:
@@ -222,8 +228,8 @@ class CalibrationCounts(CheckedState):
         return other
 
     def reset(self) -> None:
-        """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
-        self._start(self.counts.device, self._given_classes)
+        """Forget all held-out samples, and the number of classes."""
+        self._start(self.counts.device, None)
 
     def _start(self, device: torch.device, num_classes: int | None) -> None:
         """Begin without held-out samples."""
@@ -302,6 +308,12 @@ class CalibrationCounts(CheckedState):
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
             )
 
+    def warn_of_invalid(self) -> None:
+        """Raise if there are no held-out samples; warn if rows were left out. It reads from the device."""
+        self.check_calibrated()
+        if invalid := int(self.invalid):
+            warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=3)
+
     def check_calibrated(self) -> None:
         """Raise if there are no held-out samples."""
         if self._rows == 0:
@@ -366,8 +378,7 @@ class CalibrationCounts(CheckedState):
         self._rows = int(self.counts.sum()) + int(self.invalid)
 
     def _resize(self, state_dict: dict[str, Any], prefix: str) -> None:
-        if self._given_classes is None:
-            self.reset()
+        self.reset()
         if classes := len(state_dict.get(f"{prefix}classes", ())):
             self._agree_on_classes(classes)
 

@@ -52,7 +52,6 @@ class ConformalTest(CalibrationCounts):
         num_groups: instead of `groups`, the number of groups of your own, such as sites, languages or cameras. All
             methods then take `group=`, an integer from 0 on for each sample. Fix the groups before you see the samples.
             A sample of another group has no p-value and is flagged.
-        num_classes: the number of classes, checked against the logits; by default that of the first batch.
         resolution: the number of bins between a number and its double, a power of two. Scores in one bin are ties: the
             default of 1024 separates scores that differ by more than 1/1024 of their value. The default for
             `groups="prediction"` and `num_groups` is 64. `flag` and `threshold` warn if ties leave little to flag.
@@ -93,7 +92,6 @@ class ConformalTest(CalibrationCounts):
         self,
         preds: Tensor | SampleStats | None = None,
         *,
-        dim: int | None = None,
         scores: Tensor | None = None,
         group: Tensor | None = None,
     ) -> None:
@@ -101,12 +99,11 @@ class ConformalTest(CalibrationCounts):
 
         Args:
             preds: logits of shape (N, C), or their statistics. Samples that are not `counted` there do not count here.
-            dim: the class axis of the logits, if it is not that of the test.
             scores: instead of logits, the scores of any detector, of any shape; higher = more in-distribution.
             group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
                 axis. Rows of other groups are counted in `invalid`.
         """
-        self._count(*self._bin_held_out(preds, dim=dim, scores=scores, group=group))
+        self._count(*self._bin_held_out(preds, scores=scores, group=group))
 
     def _bin_held_out(self, preds: Tensor | SampleStats | None, **options: Any) -> tuple[list[BinnedScores], Tensor]:
         """The bins of a batch of `update`, and which of its samples are invalid."""
@@ -200,9 +197,7 @@ class ConformalTest(CalibrationCounts):
         If the score has "-" before its name, it is minus the score. `rate_quantile` of the result tells how large the
         share of flagged in-distribution samples can be.
         """
-        self.check_calibrated()
-        if invalid := int(self.invalid):
-            warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
+        self.warn_of_invalid()
         _, ranks = self._level(alpha, delta)
         lowest = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the bin of the k-th lowest score
         score = bin_edges(self.scoring.resolution)[lowest]

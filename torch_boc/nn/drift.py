@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from ..core.dtypes import to_wide, without_dtype_change
+from ..core.dtypes import without_dtype_change
 from ..functional.checks import check_share
 from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
 from ..functional.martingale import (
@@ -76,7 +76,7 @@ class DriftMonitor(CheckedState):
     `ConformalTest("concentration", groups="confidence")` as well.
 
     Args:
-        conformal_test: a calibrated test, which is copied; None if only `update_p_values` is called.
+        conformal_test: a calibrated test, which is copied.
         alpha: the probability of ever raising a false alarm; by default 0.01.
         run_length: instead of `alpha`, the mean number of samples until a false alarm, such as 100_000.
         mix: whether to watch the mix of predicted classes, too.
@@ -104,7 +104,7 @@ class DriftMonitor(CheckedState):
 
     def __init__(
         self,
-        conformal_test: ConformalTest | None = None,
+        conformal_test: ConformalTest,
         alpha: float | None = None,
         *,
         run_length: float | None = None,
@@ -112,7 +112,7 @@ class DriftMonitor(CheckedState):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not (conformal_test is None or isinstance(conformal_test, ConformalTest)):
+        if not isinstance(conformal_test, ConformalTest):
             raise TypeError(
                 f"expected conformal_test as a torch_boc.ConformalTest, got {type(conformal_test).__name__}"
             )
@@ -120,7 +120,7 @@ class DriftMonitor(CheckedState):
             raise ValueError(f"expected alpha, or run_length above 1, got alpha={alpha} and run_length={run_length}")
         self.alpha = None if run_length is not None else check_share("alpha", 0.01 if alpha is None else alpha)
         self.run_length, self.mix, self.seed = run_length, mix, seed
-        self.conformal_test, self.pool = (None if conformal_test is None else conformal_test.clone() for _ in range(2))
+        self.conformal_test, self.pool = conformal_test.clone(), conformal_test.clone()
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             for name, value in self._start().items():
                 self.register_buffer(name, value)
@@ -142,8 +142,7 @@ class DriftMonitor(CheckedState):
         `began` is the likeliest number. On the bundled models, the range contained the truth in 86 to 100 of 100
         streams. It reads from the device, and warns if the samples depend on each other.
         """
-        if self.pool is not None:
-            self.pool.refuse_probabilities()
+        self.pool.refuse_probabilities()
         if not bool(self.alarm):
             return None
         _ = self.dependence
@@ -175,7 +174,6 @@ class DriftMonitor(CheckedState):
         self,
         logits: Tensor | SampleStats | None = None,
         *,
-        dim: int | None = None,
         scores: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor:
@@ -184,18 +182,15 @@ class DriftMonitor(CheckedState):
         Args:
             logits: shape (N, C), or their statistics. With more axes, the order of the samples is that of `reshape`. No
                 bet is placed on rows with NaN or +inf; they are counted in `skipped`.
-            dim: the class axis, if it is not that of the test.
             scores: instead of logits, the scores of the samples, if the test was given scores.
             group: the group of each sample, for a test with `num_groups`.
 
         Returns:
             The evidence after each sample, with one axis.
         """
-        if self.pool is None:
-            raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
-        binned = self.pool.bin_scores(logits, dim=dim, scores=scores, group=group)
+        binned = self.pool.bin_scores(logits, scores=scores, group=group)
         number = self.seen + binned.valid.reshape(-1).cumsum(0)
         index = number - 1
         uniform = seeded_uniforms(self.seed, index)
@@ -225,38 +220,22 @@ class DriftMonitor(CheckedState):
 
     def _classes_ranked(self, chunk: BinnedScores, uniform: Tensor) -> Tensor:
         """The p-values of the predicted classes, in a random order of the classes."""
-        classes = self.pool.classes  # type: ignore[union-attr]
+        classes = self.pool.classes
         order = seeded_uniforms(self.seed, torch.arange(len(classes), device=classes.device)).argsort()
         position = order.argsort().index_select(0, chunk.prediction)  # type: ignore[arg-type]
         return self._ranked(
             classes.index_select(0, order).unsqueeze(0), BinnedScores(position, None, chunk.valid), uniform
         )
 
-    def update_p_values(self, p: Tensor) -> Tensor:
-        """Add p-values that were made elsewhere: independent and uniform in (0, 1) without drift.
-
-        Conformal p-values are so only if they are smoothed, and if each sample joins the held-out ones after it is
-        ranked. NaN is skipped. Returns the evidence after each p-value.
-        """
-        if self.mix:
-            raise ValueError("expected logits for a monitor with mix=True, got p-values; use update")
-        if not isinstance(p, Tensor) or not p.is_floating_point():
-            got = getattr(p, "dtype", type(p).__name__)
-            raise TypeError(f"expected p-values as a floating-point tensor, got {got}")
-        if p.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((p < 0) | (p > 1)).any()):
-            raise ValueError(f"expected p-values in [0, 1], got {float(p.min())} to {float(p.max())}")
-        return self._bet(to_wide(p).reshape(-1))
-
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
-        self.pool = None if self.conformal_test is None else self.conformal_test.clone()
+        self.pool = self.conformal_test.clone()
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
-    def _bet(self, p: Tensor, number: Tensor | None = None, gain: Tensor | None = None) -> Tensor:
+    def _bet(self, p: Tensor, number: Tensor, gain: Tensor | None) -> Tensor:
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
         endless, valid = self.alpha is None, p == p  # not NaN
-        number = self.seen + valid.cumsum(0) if number is None else number
         state = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
         won = torch.where(valid.unsqueeze(-1), log_bets(p), 0.0)
         path = grow_wealth(won, valid, state, number, endless)
@@ -307,10 +286,10 @@ class DriftMonitor(CheckedState):
         states = [x for name, x in self.named_buffers(recurse=False) if name != "pairs"]
         consistent = counts == sorted(counts) and (at > 0) == bool(self.alarm) and bool(self.evidence <= self.peak)
         consistent &= not any(bool(x.isnan().any()) for x in states)
-        if self.pool is None or self.conformal_test is None or not consistent:
-            return consistent
+        begin = torch.cat([x for name, x in self.named_buffers(recurse=False) if name.endswith("begin")])
+        consistent &= bool(((begin >= 0) & (begin <= seen)).all())
         joined = self.pool.counts - self.conformal_test.counts
-        return bool((joined >= 0).all()) and int(joined.sum()) <= seen
+        return consistent and bool((joined >= 0).all()) and int(joined.sum()) <= seen
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype."""
