@@ -20,6 +20,8 @@ MOST_SAMPLES = 100_000
 class MatrixScaling(Calibrator):
     """Multinomial logistic regression of the targets on the logits, with scikit-learn's penalty.
 
+        mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 N)
+
     The paper calls this method "vector scaling". It has a full matrix of weights and a bias; `VectorScaling` (Guo et
     al., 2017) has one weight for each class, which is a diagonal matrix.
 
@@ -61,8 +63,20 @@ class MatrixScaling(Calibrator):
         mean = rows.mean(0)
         rows -= mean
         spread = max(float(rows.square().mean().sqrt()), 1e-9)
-        fit, steps = fit_softmax(rows.div_(spread), index, spread**2)
-        if steps >= MAX_ITERATIONS:
+        rows, index = rows.div_(spread), index.unsqueeze(1)
+        # For two classes, scikit-learn's penalty is on one column, the difference of the two columns here.
+        penalty = (2 if len(classes) == 2 else 1) / (spread**2 * len(rows))
+        fit = torch.zeros(len(classes), rows.shape[1] + 1, dtype=torch.float64)
+
+        def loss_and_slope() -> float:
+            weight, bias = fit[:, :-1], fit[:, -1]
+            scores = torch.addmm(bias, rows, weight.T).log_softmax(1)
+            loss = penalty / 2 * weight.square().sum() - scores.gather(1, index).mean()
+            excess = scores.exp_().scatter_add_(1, index, rows.new_full(index.shape, -1.0)) / len(rows)
+            fit.grad = torch.cat([excess.T @ rows + penalty * weight, excess.sum(0).unsqueeze(1)], 1)
+            return float(loss)
+
+        if minimize(fit, loss_and_slope, MAX_ITERATIONS, TOLERANCE) >= MAX_ITERATIONS:
             message = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
             warnings.warn(message, stacklevel=3)
         self._samples, self._lowest, self._mean = len(rows), lowest, mean
@@ -82,35 +96,3 @@ class MatrixScaling(Calibrator):
 
 def _finite(logits: Tensor, lowest: float) -> Tensor:
     return to_wide(logits).nan_to_num(neginf=lowest)
-
-
-def fit_softmax(features: Tensor, target: Tensor, strength: float) -> tuple[Tensor, int]:
-    """The weights W and bias b that minimise, over N samples x with targets y among K classes,
-
-        mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
-
-    This is what scikit-learn's `LogisticRegression(C=strength)` minimises, with the same method (L-BFGS) and the same
-    meaning of the tolerance. For two classes, scikit-learn has one column of weights, which is the difference of the
-    two columns here, and its penalty is on that column.
-
-    Args:
-        features: (N, C) in float64.
-        target: (N,) in [0, K). Every class occurs.
-        strength: the weight of the samples against the penalty.
-
-    Returns:
-        The weights (K, C) with the bias as a last column, in float64, and the number of steps of the search.
-    """
-    samples, count, index = len(features), int(target.max()) + 1, target.unsqueeze(1)
-    penalty = 1 / ((strength / 2 if count == 2 else strength) * samples)
-    weights = torch.zeros(count, features.shape[1] + 1, dtype=torch.float64)
-
-    def loss_and_slope() -> float:
-        weight, bias = weights[:, :-1], weights[:, -1]
-        scores = torch.addmm(bias, features, weight.T).log_softmax(1)
-        loss = penalty / 2 * weight.square().sum() - scores.gather(1, index).mean()
-        excess = scores.exp_().scatter_add_(1, index, features.new_full(index.shape, -1.0)) / samples
-        weights.grad = torch.cat([excess.T @ features + penalty * weight, excess.sum(0).unsqueeze(1)], 1)
-        return float(loss)
-
-    return weights, minimize(weights, loss_and_slope, MAX_ITERATIONS, TOLERANCE)

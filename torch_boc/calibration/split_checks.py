@@ -139,18 +139,13 @@ def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, t
     return Overlap(shared, exact, suspicious)
 
 
-def repeated_rows(logits: Tensor, target: Tensor | None = None) -> int:
-    """How many rows are equal to an earlier one, in float32 and with the same target.
-
-    >>> repeated_rows(torch.eye(3).repeat(4, 1))
-    9
-    """
-    return len(logits) - len(_row_keys(logits, target, torch.float32).unique())
-
-
 def many_repeated(logits: Tensor, target: Tensor | None = None) -> int:
-    """How many rows are repeated, if these are more than a tenth; 0 otherwise."""
-    repeated = repeated_rows(logits, target)
+    """How many rows are equal to an earlier one, in float32 and with the same target; 0 if at most a tenth are.
+
+    >>> many_repeated(torch.eye(3).repeat(4, 1)), many_repeated(torch.eye(3))
+    (9, 0)
+    """
+    repeated = len(logits) - len(_row_keys(logits, target, torch.float32).unique())
     return repeated if repeated > REPEATED * len(logits) else 0
 
 
