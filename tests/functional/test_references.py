@@ -201,7 +201,7 @@ def test_conformal_p_values_are_those_of_crepes():
     expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], smoothing=False).reshape(-1)
     torch.testing.assert_close(found, torch.from_numpy(expected).double(), rtol=0, atol=1e-12)
     bins = torch.arange(200) % 3, torch.arange(300) % 3
-    grouped = ConformalTest(num_groups=3).calibrate(scores=held_out, group=bins[0]).test(scores=new, group=bins[1])
+    grouped = ConformalTest(groups=3).calibrate(scores=held_out, group=bins[0]).test(scores=new, group=bins[1])
     expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], *(x.numpy() for x in bins), smoothing=False)
     torch.testing.assert_close(grouped, torch.from_numpy(expected).double().reshape(-1), rtol=0, atol=1e-12)
     place = score_bin(new, 64)

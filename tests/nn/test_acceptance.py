@@ -51,7 +51,7 @@ def test_samples_at_the_threshold_are_accepted():
 def test_groups_of_the_users_own_are_as_many_separate_acceptances():
     (logits, target), site = samples(4000), torch.arange(4000) % 3
     target = torch.where(site == 2, target.flip(0), target)  # a site where the network is no good
-    whole = Acceptance(num_groups=3)
+    whole = Acceptance(groups=3)
     for rows in torch.arange(4000).split(900):
         whole.update(logits[rows], target[rows], group=site[rows])
     new, new_site = samples(500, seed=2)[0], torch.arange(500) % 5 - 1
@@ -179,23 +179,22 @@ BAD = [
         "expected statistics with targets",
     ),
     (lambda: Acceptance().calibrate(LOGITS, TARGET[:50]), r"expected target of shape \(100,\)"),
-    (lambda: Acceptance("confidence"), "expected groups as None or 'prediction', got 'confidence'"),
+    (lambda: Acceptance("confidence"), "expected groups as None, 'prediction' or the number .*, got 'confidence'"),
     (lambda: calibrated().accept(LOGITS, max_error=0), r"expected max_error in \(0, 1\), got 0"),
     (lambda: calibrated().accept(LOGITS, delta=1), r"expected delta in \(0, 1\), got 1"),
     (lambda: calibrated().sets(LOGITS, by_class=True), "expected groups='prediction' for sets by class, got other gr"),
     (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
-    (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET), "expected group=, an integer from 0 to 1 for each s"),
-    (lambda: Acceptance(num_groups=2).calibrate(LOGITS, TARGET, group=TARGET[:9]), r"expected group of shape \(100,\)"),
+    (lambda: Acceptance(groups=2).calibrate(LOGITS, TARGET), "expected group=, an integer from 0 to 1 for each s"),
+    (lambda: Acceptance(groups=2).calibrate(LOGITS, TARGET, group=TARGET[:9]), r"expected group of shape \(100,\)"),
     (
-        lambda: Acceptance(num_groups=5).calibrate(LOGITS, TARGET, group=TARGET - 1),
+        lambda: Acceptance(groups=5).calibrate(LOGITS, TARGET, group=TARGET - 1),
         r"groups from 0 to 4, got \d+",
     ),
-    (lambda: calibrated().accept(LOGITS, group=TARGET), "expected no group, got one; give num_groups="),
-    (lambda: Acceptance(num_groups=0), "expected num_groups as a positive integer, .* got 0 and groups=None"),
-    (lambda: Acceptance("prediction", num_groups=2), "without groups, got 2 and groups='prediction'"),
+    (lambda: calibrated().accept(LOGITS, group=TARGET), "expected no group, got one; make the object with groups="),
+    (lambda: Acceptance(groups=0), "expected groups as None, 'prediction' or the number of your own groups, got 0"),
     (
-        lambda: BoCClassifier(torch.nn.Identity(), acceptance=Acceptance(num_groups=2)),
-        "expected acceptance without num_",
+        lambda: BoCClassifier(torch.nn.Identity(), acceptance=Acceptance(groups=2)),
+        "expected acceptance without groups of your own",
     ),
 ]
 

@@ -182,7 +182,7 @@ def join_group(binned: BinnedScores, group: Tensor | None, groups: str | int | N
     """The binned scores with the given groups, if the object has any. Samples of an unknown group are not valid."""
     if not isinstance(groups, int):
         if group is not None:
-            raise ValueError("expected no group, got one; give num_groups= when you make the object")
+            raise ValueError("expected no group, got one; make the object with groups=, their number")
         return binned
     if group is None:
         raise ValueError(f"expected group=, an integer from 0 to {groups - 1} for each sample, got none")

@@ -48,10 +48,10 @@ class Acceptance(CalibrationCounts):
 
     Args:
         groups: None, or "prediction": the guarantee then holds within the predictions of each class, and each class
-            needs held-out samples. Of these C guarantees, up to one in 20 is broken on average at a delta of 0.05.
-        num_groups: instead of `groups`, the number of groups of your own, such as sites, languages or cameras. All
+            needs held-out samples. Or the number of groups of your own, such as sites, languages or cameras: all
             methods but `sets` then take `group=`, an integer from 0 on for each sample, and the guarantee holds within
-            each group. Predictions for samples of another group are not accepted.
+            each group. Predictions for samples of another group are not accepted. Of these guarantees, up to one in 20
+            is broken on average at a delta of 0.05.
         resolution: this and the following arguments are as for `ConformalTest`.
 
     >>> confidence = torch.linspace(0, 6, 2000)
@@ -73,9 +73,8 @@ class Acceptance(CalibrationCounts):
 
     def __init__(
         self,
-        groups: str | None = None,
+        groups: str | int | None = None,
         *,
-        num_groups: int | None = None,
         resolution: int | None = None,
         dim: int | None = None,
         validate_args: bool = True,
@@ -83,7 +82,6 @@ class Acceptance(CalibrationCounts):
         super().__init__(
             "log_odds",
             groups=groups,
-            num_groups=num_groups,
             resolution=resolution,
             dim=dim,
             validate_args=validate_args,
@@ -127,7 +125,7 @@ class Acceptance(CalibrationCounts):
             preds: logits of shape (N, C), or their `sample_stats` with targets and `extras=["log_odds"]`. Samples that
                 are not `counted` there do not count here.
             target: class indices of shape (N,).
-            group: with `num_groups`, the group of each sample, of shape (N,). Rows of other groups are counted in
+            group: with groups of your own, the group of each sample, of shape (N,). Rows of other groups are counted in
                 `invalid`.
         """
         self._count(*self._bin_held_out(preds, target, group))

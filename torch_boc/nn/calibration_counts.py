@@ -120,25 +120,20 @@ class CalibrationCounts(CheckedState):
     def __init__(
         self,
         score: str = "gen",
-        groups: str | None = None,
+        groups: str | int | None = None,
         *,
-        num_groups: int | None = None,
         resolution: int | None = None,
         dim: int | None = None,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
-        if groups not in (None, *self.groupings):
-            known = " or ".join(map(repr, self.groupings))
-            raise ValueError(f"expected groups as None or {known}, got {groups!r}; give num_groups= for others")
-        if num_groups is not None:
-            if groups is not None or type(num_groups) is not int or num_groups < 1:
-                got = f"{num_groups!r} and groups={groups!r}"
-                raise ValueError(f"expected num_groups as a positive integer, without groups, got {got}")
-            self.expected += f", and groups from 0 to {num_groups - 1}"
-        by: str | int | None = groups if num_groups is None else num_groups
-        fine = resolution if resolution is not None else 1024 if by in (None, "confidence") else 64
-        self.scoring = check_score_config(ScoreConfig(score, by, fine))
+        if type(groups) is int and groups > 0:
+            self.expected += f", and groups from 0 to {groups - 1}"
+        elif groups not in (None, *self.groupings):
+            known = ", ".join(map(repr, self.groupings))
+            raise ValueError(f"expected groups as None, {known} or the number of your own groups, got {groups!r}")
+        fine = resolution if resolution is not None else 1024 if groups in (None, "confidence") else 64
+        self.scoring = check_score_config(ScoreConfig(score, groups, fine))
         self.dim, self.validate_args = dim, validate_args
         self._start(torch.device("cpu"), None)
 

@@ -36,7 +36,7 @@ class ConformalTest(CalibrationCounts):
 
     Calibrate it with samples that the classifier was not trained on: by `calibrate(logits)`, or by `update(batch)` for
     each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 768 KiB, or 48 KiB
-    for each group of `groups="prediction"` and `num_groups`. It is saved, moved and exported with the module. `merge`
+    for each group of `groups="prediction"` and of your own. It is saved, moved and exported with the module. `merge`
     adds the counts of another test, and `all_reduced` those of all processes. Do not put a test that is being
     calibrated into a module that DistributedDataParallel wraps: it overwrites the buffers of all processes with those
     of the first.
@@ -48,13 +48,13 @@ class ConformalTest(CalibrationCounts):
             `scores=`, numbers of any detector, the score is "given", and all methods take `scores=` instead of logits.
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
             "prediction", the predicted class, or "confidence", about the same confidence. The test is then valid within
-            each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.
-        num_groups: instead of `groups`, the number of groups of your own, such as sites, languages or cameras. All
-            methods then take `group=`, an integer from 0 on for each sample. Fix the groups before you see the samples.
-            A sample of another group has no p-value and is flagged.
+            each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few. Or the
+            number of groups of your own, such as sites, languages or cameras: all methods then take `group=`, an
+            integer from 0 on for each sample. Fix the groups before you see the samples. A sample of another group has
+            no p-value and is flagged.
         resolution: the number of bins between a number and its double, a power of two. Scores in one bin are ties: the
             default of 1024 separates scores that differ by more than 1/1024 of their value. The default for
-            `groups="prediction"` and `num_groups` is 64. `flag` and `threshold` warn if ties leave little to flag.
+            `groups="prediction"` and your own groups is 64. `flag` and `threshold` warn if ties leave little to flag.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
         validate_args: whether to reject probabilities in the first batch: at once on a CPU, elsewhere in `calibrate`,
             `threshold` or `flag`, because `update` and `test` never wait for the device.
@@ -81,7 +81,7 @@ class ConformalTest(CalibrationCounts):
         """Replace all earlier held-out samples by these, logits of shape (N, C), and return the test.
 
         With `scores`, the samples are given by numbers of any shape that are higher for in-distribution samples.
-        `group` is the group of each sample, for a test with `num_groups`.
+        `group` is the group of each sample, for a test with groups of your own.
 
         Raises:
             ValueError: if there is no row, or a row has NaN or +inf.
@@ -100,8 +100,8 @@ class ConformalTest(CalibrationCounts):
         Args:
             preds: logits of shape (N, C), or their statistics. Samples that are not `counted` there do not count here.
             scores: instead of logits, the scores of any detector, of any shape; higher = more in-distribution.
-            group: for a test with `num_groups`, the group of each sample, of the shape of the logits without the class
-                axis. Rows of other groups are counted in `invalid`.
+            group: with groups of your own, the group of each sample, of the shape of the logits without the class axis.
+                Rows of other groups are counted in `invalid`.
         """
         self._count(*self._bin_held_out(preds, scores=scores, group=group))
 
@@ -128,7 +128,7 @@ class ConformalTest(CalibrationCounts):
         Args:
             logits: the samples to test.
             scores: instead of logits, their scores, if the held-out samples were given by scores.
-            group: the group of each sample, for a test with `num_groups`.
+            group: the group of each sample, for a test with groups of your own.
             smoothed: by default, ties count against a small p-value, and the same sample always has the same p-value.
                 Smoothed p-values break ties at random and are uniform for in-distribution samples.
             generator: the random numbers of smoothed p-values; by default torch's own generator.

@@ -36,7 +36,7 @@ def check_levels(
         if not (given is None or isinstance(given, kind)):
             raise TypeError(f"expected {name} as a torch_boc.{kind.__name__}, got {type(given).__name__}")
         if given is not None and isinstance(given.scoring.groups, int):
-            raise ValueError(f"expected {name} without num_groups, because batches do not tell the groups; call it")
+            raise ValueError(f"expected {name} without groups of your own, which batches do not tell; call it")
     if conformal_test is not None and conformal_test.calibrated:
         conformal_test.threshold(alpha)
     if acceptance is not None and acceptance.calibrated:

@@ -183,7 +183,7 @@ class DriftMonitor(CheckedState):
             logits: shape (N, C), or their statistics. With more axes, the order of the samples is that of `reshape`. No
                 bet is placed on rows with NaN or +inf; they are counted in `skipped`.
             scores: instead of logits, the scores of the samples, if the test was given scores.
-            group: the group of each sample, for a test with `num_groups`.
+            group: the group of each sample, for a test with groups of your own.
 
         Returns:
             The evidence after each sample, with one axis.
