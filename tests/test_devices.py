@@ -24,7 +24,7 @@ from torch_boc.functional import bag_of_coins, compute_scores
 from torch_boc.functional.conformal import bin_p_values, discovery_level
 from torch_boc.functional.registry import required_extras
 from torch_boc.functional.selective import risk_summary
-from torch_boc.functional.separation import binned_auroc, binned_fpr_at_tpr
+from torch_boc.functional.separation import binned_aupr, binned_auroc, binned_fpr_at_tpr
 from torch_boc.functional.summary import DEFAULT_KEYS, summarize
 from torch_boc.kernels import dispatch
 from torch_boc.lightning.loader_metrics import BatchCounts, LoaderMetrics
@@ -110,11 +110,11 @@ def test_counts_are_added_up_as_integers():
     """On a GPU there is no deterministic running sum of floats."""
     with FakeTensorMode(), Counted() as counted:
         counts = torch.zeros(2, 98304, dtype=torch.int64, device="cuda")
-        binned_auroc(*counts), binned_fpr_at_tpr(*counts)
+        binned_auroc(*counts), binned_aupr(*counts), binned_fpr_at_tpr(*counts)
         discovery_level(bin_p_values(counts), counts, 0.1)
         risk_summary(counts, 15)
         summarize(empty_tally(device="cuda"))
-    assert counted.float_sums == 1  # that of the calibration error in bins of equal mass
+    assert counted.float_sums == 0
 
 
 @pytest.mark.parametrize("classes", [10, 50257])

@@ -152,7 +152,9 @@ def equal_mass_error(right: Tensor, wrong: Tensor, bins: int = 15) -> Tensor:
     upto = to_wide((right + wrong).cumsum(0))
     ends = upto[-1] * torch.arange(1, bins + 1, device=here.device) / bins
     last = torch.searchsorted(upto, ends).clamp_max(len(upto) - 1)
-    total = excess.cumsum(0)[last] - excess[last] * (upto[last] - ends) / here[last]
+    # Sums from the start to each end: a running sum of floats has no deterministic form on a GPU.
+    whole = torch.arange(len(upto), device=here.device) < last.unsqueeze(1)
+    total = torch.where(whole, excess, 0.0).sum(1) + excess[last] * (1.0 - (upto[last] - ends) / here[last])
     return binned_error(total.diff(prepend=total.new_zeros(1)), upto[-1])
 
 

@@ -123,8 +123,9 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
 
 def binned_aupr(positive_histogram: Tensor, negative_histogram: Tensor) -> tuple[Tensor, Tensor]:
     """`aupr` from histograms in rising order of the score, and its largest error, whatever the order within a bin."""
-    positive, negative = to_wide(positive_histogram).flip(-1), to_wide(negative_histogram).flip(-1)
-    true, false = positive.cumsum(-1), negative.cumsum(-1)
+    falling = positive_histogram.flip(-1), negative_histogram.flip(-1)
+    true, false = (to_wide(x.cumsum(-1)) for x in falling)  # sums of integers
+    positive, negative = map(to_wide, falling)
     some = negative.sum(-1) / negative.sum(-1)  # NaN without negative samples
 
     def precision(right: Tensor, wrong: Tensor) -> Tensor:

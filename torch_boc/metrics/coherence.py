@@ -38,8 +38,8 @@ class BoCMetric(ProbeMetric):
     1.5 MiB: `aurc` and `augrc`, the areas under the risk-coverage curves (lower is better); `coverage_at_1`,
     `coverage_at_2` and `coverage_at_5`, the largest coverage with a selective risk of at most 1, 2 or 5 % (of the
     samples seen; `Acceptance` gives a guarantee for new ones); `ece_equal_mass`, the ECE in bins of confidence with as
-    many samples each, which sums floats and on a GPU raises under `torch.use_deterministic_algorithms(True)`. And
-    `ece_classwise`, the mean calibration error of the probabilities of each class, which needs logits.
+    many samples each. And `ece_classwise`, the mean calibration error of the probabilities of each class, which needs
+    logits.
 
     Args:
         num_classes: the number of classes, checked against the logits. By default that of the first batch.
