@@ -6,7 +6,7 @@ from hypothesis import given
 
 from tests import reference
 from tests.functional.cases import any_float, logits, relative_error
-from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap, free_gap
+from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap
 
 CLASSES = (2, 3, 4, 10, 1000, 128256)
 
@@ -66,10 +66,10 @@ def test_concentration_is_zero_where_nothing_is_left_to_place(row, dtype):
 
 @given(logits(elements=any_float))
 def test_the_gap_is_the_forced_and_the_free_part(z):
-    coins, classes = bag_of_coins(z), z.shape[-1]
-    free = free_gap(coins.odds, coins.concentration, classes)
-    assert (free >= 0).all()
-    torch.testing.assert_close(forced_gap(coins.odds, classes) + free, coins.gap, rtol=1e-12, atol=1e-15)
+    coins = bag_of_coins(z)
+    assert (coins.free_gap >= 0).all()
+    forced = forced_gap(coins.odds, z.shape[-1])
+    torch.testing.assert_close(forced + coins.free_gap, coins.gap, rtol=1e-12, atol=1e-15)
 
 
 def test_the_curves_of_the_paper_lie_inside_the_bounds():

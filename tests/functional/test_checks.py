@@ -20,7 +20,6 @@ from torch_boc.functional import (
     flip_coins,
     forced_gap,
     fpr_at_tpr,
-    free_gap,
     log_p_value,
     sample_columns,
     sample_stats,
@@ -81,7 +80,6 @@ def test_trials_are_a_positive_integer_up_to_a_million(function):
 WRONG = {
     "forced gap": (lambda: forced_gap(HALF, 0), "expected num_classes of at least 2, got 0"),
     "bounds": (lambda: dominance_bounds(HALF, 1), "expected num_classes of at least 2, got 1"),
-    "free gap": (lambda: free_gap(HALF, HALF, -4), "expected num_classes of at least 2, got -4"),
     "score": (lambda: compute_scores(LOGITS, ["msp", "mps"]), "scores as a list .* among msp, .*, 'mps'"),
     "one score": (lambda: compute_scores(LOGITS, "msp"), "expected scores as a list .*, got 'msp'"),
     "temperature": (lambda: tempered_dominance(LOGITS, 0.0), "expected a temperature above 0, got 0.0"),

@@ -102,26 +102,17 @@ def concentration_and_free_gap(
     Both are 0 where the two bounds are equal. This happens if all logits are equal, or if the odds are below 1e-150,
     whose square underflows.
     """
-    rivals = num_classes - 1.0
-    even, room, scale = even_sum_and_range(mass, flat.to(mass.dtype) + 1.0, rivals)
-    # `room <= ...` is False for NaN, so that a row of NaN stays NaN. A number divided by infinity is 0.
-    empty = room <= 4 * torch.finfo(room.dtype).eps * even
-    share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
-    return share, share * room / scale
-
-
-def even_sum_and_range(mass: Tensor, base: Tensor, rivals: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum of squares of evenly matched rivals, how much larger it is with the fewest possible rivals, and a scale.
-
-    `base` is 1 where the mass is the sum of the odds, and 2 where it is the sum of the leads. The free gap is the
-    difference between a sum of squares and the even one, divided by the scale, which is C - 1 or 4 (C - 1).
-    """
+    rivals, base = num_classes - 1.0, flat.to(mass.dtype) + 1.0
     sign = torch.rsub(base, 3.0, alpha=2.0)  # 1 for odds, -1 for leads
     whole, scaled = mass.floor(), base * rivals
     rest = mass - whole
     even = mass * mass / torch.addcmul(scaled, sign, mass)
     last = rest * rest / torch.addcmul(base, sign, rest)
-    return even, torch.addcmul(last, whole, base, value=0.5) - even, base * scaled
+    room = torch.addcmul(last, whole, base, value=0.5) - even
+    # `room <= ...` is False for NaN, so that a row of NaN stays NaN. A number divided by infinity is 0.
+    empty = room <= 4 * torch.finfo(room.dtype).eps * even
+    share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
+    return share, share * room / (base * scaled)
 
 
 def coins_of_class(

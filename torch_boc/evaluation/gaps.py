@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.tally import equal_bin
-from ..functional.bounds import forced_gap, free_gap
+from ..functional.bounds import forced_gap
 from ..functional.summary import sum_by_bin
 from .inputs import ProbedSet
 
@@ -24,7 +24,7 @@ def gap_tables(sets: Sequence[ProbedSet], bins: int) -> dict[str, list[Any]]:
     for data in sets:
         coins, classes = data.coins, data.data.num_classes
         confidence, gap, forced = coins.confidence, coins.gap, forced_gap(coins.odds, classes)
-        p_value, free = data.scores["log_p_value"].exp(), free_gap(coins.odds, coins.concentration, classes)
+        p_value, free = data.scores["log_p_value"].exp(), coins.free_gap
         columns = [confidence, coins.dominance, gap, forced, free, coins.concentration, (p_value <= ALPHA).double()]
         *means, rejected, p = torch.stack([*columns, p_value]).mean(1).tolist()
         about = data.name, "ood" if tables["gaps"] else "id", len(gap)

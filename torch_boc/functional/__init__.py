@@ -11,7 +11,7 @@ from .binomial_test import (
     sample_wins,
     structural_score,
 )
-from .bounds import dominance_bounds, forced_gap, free_gap
+from .bounds import dominance_bounds, forced_gap
 from .coins import bag_of_coins
 from .conformal import Threshold
 from .dice import bag_of_dice
@@ -49,7 +49,6 @@ __all__ = [
     "flip_coins",
     "forced_gap",
     "fpr_at_tpr",
-    "free_gap",
     "log_p_value",
     "p_value",
     "restore_sample_stats",

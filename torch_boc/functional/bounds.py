@@ -1,9 +1,7 @@
 """What the confidence already decides about the dominance."""
 
-import torch
 from torch import Tensor
 
-from ..core.coins import even_sum_and_range
 from ..core.dtypes import to_wide
 from .checks import check_classes
 
@@ -53,27 +51,3 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
     rivals = check_classes(num_classes) - 1.0
     wide = to_wide(odds)
     return (wide * (rivals - 1.0) / ((1.0 + wide) * (rivals + wide))).to(odds.dtype)
-
-
-def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
-    """The part of the gap that the geometry of the logits adds to what confidence forces: gap - forced_gap >= 0.
-
-    It is the concentration times the width of the dominance bounds, so nothing cancels. `bag_of_coins` gives it as
-    `coins.free_gap`. Use this function for odds and concentrations that were saved before.
-
-    Args:
-        odds: R = (1 - confidence) / confidence, any shape.
-        concentration: from `bag_of_coins`, with the shape of `odds`.
-        num_classes: C, at least 2.
-
-    Returns:
-        A tensor with the shape and dtype of `odds`.
-
-    >>> coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
-    >>> coins.gap, forced_gap(coins.odds, 4), free_gap(coins.odds, coins.concentration, 4)
-    (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
-    """
-    wide = to_wide(odds)
-    _, room, scale = even_sum_and_range(wide, torch.ones_like(wide), check_classes(num_classes) - 1.0)
-    room = room.clamp_min(0.0)  # rounding can turn a width of 0 into a negative number
-    return (to_wide(concentration) * room / scale).to(odds.dtype)

@@ -145,20 +145,6 @@ class BinnedScores(NamedTuple):
     prediction: Tensor | None = None
 
 
-def check_score_config(scoring: ScoreConfig) -> ScoreConfig:
-    """Return `scoring` if a test can be made of it, or raise."""
-    name, (_, groups, resolution) = scoring.name, scoring
-    if name not in scores and name != GIVEN:
-        raise ValueError(f"expected score among {', '.join(scores)} and {GIVEN}, got {scoring.score!r}")
-    if name in scores and scores[name].upside_down:
-        raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
-    if name == GIVEN and isinstance(groups, str):
-        raise ValueError(f"expected no groups by logits for scores that are given, got {groups!r}")
-    if not (isinstance(resolution, int) and 1 <= resolution <= FINEST and resolution.bit_count() == 1):
-        raise ValueError(f"expected resolution as a power of two from 1 to {FINEST}, got {resolution}")
-    return scoring
-
-
 def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScores:
     """The bin and the group of each sample.
 

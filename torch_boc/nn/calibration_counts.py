@@ -9,14 +9,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from ..functional import registry
 from ..functional.checks import ProbabilityCheck, classes_last, detached
 from ..functional.per_sample import SampleStats
 from ..functional.score_bins import (
+    FINEST,
     GIVEN,
     BinnedScores,
     ScoreConfig,
     bin_scores,
-    check_score_config,
     join_group,
     num_bins,
     score_bin,
@@ -133,7 +134,16 @@ class CalibrationCounts(CheckedState):
             known = ", ".join(map(repr, self.groupings))
             raise ValueError(f"expected groups as None, {known} or the number of your own groups, got {groups!r}")
         fine = resolution if resolution is not None else 1024 if groups in (None, "confidence") else 64
-        self.scoring = check_score_config(ScoreConfig(score, groups, fine))
+        self.scoring = ScoreConfig(score, groups, fine)
+        name = self.scoring.name
+        if name not in registry.scores and name != GIVEN:
+            raise ValueError(f"expected score among {', '.join(registry.scores)} and {GIVEN}, got {score!r}")
+        if name in registry.scores and registry.scores[name].upside_down:
+            raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
+        if name == GIVEN and isinstance(groups, str):
+            raise ValueError(f"expected no groups by logits for scores that are given, got {groups!r}")
+        if not (isinstance(fine, int) and 1 <= fine <= FINEST and fine.bit_count() == 1):
+            raise ValueError(f"expected resolution as a power of two from 1 to {FINEST}, got {fine}")
         self.dim, self.validate_args = dim, validate_args
         self._start(torch.device("cpu"), None)
 
