@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.functional.cases import random_logits
-from torch_boc import Acceptance, BoCClassifier, zoo
+from torch_boc import Acceptance, zoo
 from torch_boc.functional import sample_stats, scores
 
 KINDS = {"plain": {}, "by class": {"groups": "prediction", "resolution": 256}}
@@ -169,40 +169,6 @@ def test_it_says_what_would_do_if_nothing_can_be_accepted():
     rare = Acceptance("prediction").calibrate(logits[target != 3], target[target != 3])
     with pytest.warns(match="every set holds 1 of 5 classes at coverage=0.6, .* at least 2 held-out samples, got 0"):
         assert rare.sets(logits, 0.6, by_class=True)[:, 3].all()
-
-
-LOGITS, TARGET = samples(100)
-BAD = [
-    (lambda: Acceptance().update(LOGITS), "expected targets, which tell the correct predictions, got none"),
-    (
-        lambda: Acceptance().update(sample_stats(LOGITS, extras=["log_odds"])),
-        "expected statistics with targets",
-    ),
-    (lambda: Acceptance().calibrate(LOGITS, TARGET[:50]), r"expected target of shape \(100,\)"),
-    (lambda: Acceptance("confidence"), "expected groups as None, 'prediction' or the number .*, got 'confidence'"),
-    (lambda: calibrated().accept(LOGITS, max_error=0), r"expected max_error in \(0, 1\), got 0"),
-    (lambda: calibrated().accept(LOGITS, delta=1), r"expected delta in \(0, 1\), got 1"),
-    (lambda: calibrated().sets(LOGITS, by_class=True), "expected groups='prediction' for sets by class, got other gr"),
-    (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
-    (lambda: Acceptance(groups=2).calibrate(LOGITS, TARGET), "expected group=, an integer from 0 to 1 for each s"),
-    (lambda: Acceptance(groups=2).calibrate(LOGITS, TARGET, group=TARGET[:9]), r"expected group of shape \(100,\)"),
-    (
-        lambda: Acceptance(groups=5).calibrate(LOGITS, TARGET, group=TARGET - 1),
-        r"groups from 0 to 4, got \d+",
-    ),
-    (lambda: calibrated().accept(LOGITS, group=TARGET), "expected no group, got one; make the object with groups="),
-    (lambda: Acceptance(groups=0), "expected groups as None, 'prediction' or the number of your own groups, got 0"),
-    (
-        lambda: BoCClassifier(torch.nn.Identity(), acceptance=Acceptance(groups=2)),
-        "expected acceptance without groups of your own",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_it_compiles_in_one_graph_and_is_exported():

@@ -171,42 +171,6 @@ def test_scores_of_any_detector_in_place_of_logits(score):
     assert torch.equal(loaded.test(scores=logits.amax(-1)), test.test(scores=logits.amax(-1)))
 
 
-BROKEN, SCORES = held_out(), new().amax(-1)
-BROKEN[3, 3] = math.nan
-BAD = [
-    (lambda: calibrated().flag(new(), 0.0), r"expected alpha in \(0, 1\), got 0.0"),
-    (lambda: calibrated().flag(new(), delta=math.nan), r"expected delta in \(0, 1\), got nan"),
-    (lambda: calibrated().threshold(1.0), r"expected alpha in \(0, 1\), got 1.0"),
-    (lambda: calibrated().discoveries(new(), -0.1), r"expected fdr in \(0, 1\), got -0.1"),
-    (lambda: calibrated().update(torch.zeros(1, 6)), "expected logits with 5 classes, as in the first batch, got 6"),
-    (lambda: ConformalTest("given", groups="prediction"), "expected no groups by logits for scores that are given"),
-    (lambda: ConformalTest("nothing"), "expected score among msp"),
-    (lambda: ConformalTest("structural_score"), "expected a score that is higher in-distribution"),
-    (lambda: ConformalTest(groups="colour"), "None, 'prediction', 'confidence' or the number .* got 'colour'"),
-    (lambda: ConformalTest(groups=2.0), r"'confidence' or the number of your own groups, got 2\.0"),
-    (lambda: ConformalTest(resolution=3), "expected resolution as a power of two"),
-    (lambda: ConformalTest()(new()), "expected held-out samples to compare with, got none"),
-    (lambda: ConformalTest().calibrate(BROKEN), r"without NaN and \+inf, got 1 other rows"),
-    (lambda: ConformalTest().calibrate(held_out().softmax(-1)), "expected logits or log-probabilities, got prob"),
-    (lambda: calibrated()(new().softmax(-1)), "every row of the first new batch"),
-    (lambda: ConformalTest().calibrate(scores=SCORES).flag(new()), "expected scores for a test .*got logits"),
-    (lambda: calibrated().update(scores=SCORES), "expected logits for a test .*got scores"),
-    (lambda: ConformalTest(groups="prediction").update(scores=SCORES), "'prediction'.*got scores"),
-    (lambda: DriftMonitor(calibrated(), mix=True).update(scores=SCORES), "a monitor with mix=True, got scores"),
-    (lambda: calibrated().test(new(), scores=SCORES), "expected logits or scores, got both"),
-    (lambda: ConformalTest("given").calibrate(scores=[1.0]), "expected scores as a floating-point tensor, got list"),
-    (lambda: ConformalTest().calibrate(scores=BROKEN[:, 3]), "got 1 other rows"),
-    (lambda: ConformalTest("energy").load_state_dict(calibrated().state_dict()), "'energy'.*got.*score='gen'"),
-    (lambda: calibrated().merge(calibrated(resolution=2)), "a ConformalTest with .*=1024.*got one with .*=2"),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_what_is_refused(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
-
-
 def test_too_few_held_out_samples_for_a_level():
     test = calibrated(rows=98)
     with pytest.warns(match=r"flagged at alpha=0\.01, which needs at least 99 held-out samples, got 98"):

@@ -77,35 +77,6 @@ def test_copies(duplicate):
     assert torch.equal(duplicate(result).review, result.review)
 
 
-BAD = [
-    (
-        lambda: BoCClassifier(linear(), conformal_test=linear()),
-        "expected conformal_test as a torch_boc.ConformalTest, got Linear",
-    ),
-    (lambda: BoCClassifier(linear(), conformal_test=calibrated(), alpha=0), r"expected alpha in \(0, 1\), got 0"),
-    (lambda: BoCClassifier(linear(), max_error=1), r"expected max_error in \(0, 1\), got 1"),
-    (
-        lambda: BoCClassifier(linear(), columns=["review"]),
-        "a test for the column 'review', got none; give conformal_test=",
-    ),
-    (
-        lambda: BoCClassifier(linear(), columns=["gap"], conformal_test=calibrated()),
-        r"distribution' or 'review' .* \['gap'",
-    ),
-    (lambda: BoCClassifier(linear(), columns=["gip"], conformal_test=calibrated()), r"review, accepted, got \['gip'\]"),
-    (
-        lambda: BoCClassifier(linear(), conformal_test=calibrated(classes=7))(torch.ones(2, 3)),
-        "with 7 classes, .* got 5",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_bad_arguments(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
-
-
 def test_a_level_that_is_too_low_is_said_at_once():
     few = ConformalTest().calibrate(logits(50))
     with warnings.catch_warnings():
@@ -173,11 +144,3 @@ def test_acceptance_alongside_the_probe_and_the_test():
     (table,) = predictor.predict([logits(50, seed=3)])
     assert torch.equal(table["accepted"], expected)
     assert predictor.settings["max_error"] == 0.1
-    with pytest.raises(
-        ValueError, match=r"expected an acceptance for the column 'accepted', got none; give acceptance="
-    ):
-        SampleColumns(["accepted"])
-    with pytest.raises(ValueError, match="expected 'accepted' among the columns, because an acceptance is given"):
-        SampleColumns(["gap"], acceptance=accept)
-    with pytest.raises(TypeError, match=r"expected acceptance as a torch_boc\.Acceptance, got float"):
-        BoCClassifier(nn.Identity(), acceptance=0.1)

@@ -76,19 +76,6 @@ def test_real_models_as_they_are(make, inputs):
         torch.testing.assert_close(result.output.loss, own.loss)
 
 
-BAD = [
-    (lambda: BoCClassifier(lambda x: x), r"expected model as a .*Module, got function"),
-    (lambda: BoCClassifier(linear(), trials=0), "expected trials as a positive integer up to 1,000,000, got 0"),
-    (lambda: BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3)), r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap "),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_arguments_are_checked(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
-
-
 @pytest.mark.parametrize("make", [BoCProbe, lambda **options: BoCClassifier(nn.Identity(), **options)])
 def test_class_axis_and_probabilities(make):
     """Nothing is guessed: (N, C, T) and (N, T, C) have the same axes; and probabilities are no logits."""

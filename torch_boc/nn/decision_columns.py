@@ -17,6 +17,7 @@ from .conformal import ConformalTest
 # column with its source, as messages call it.
 TEST, ACCEPT = "a test", "an acceptance"
 DECISION_COLUMNS = {"p_in_distribution": TEST, "review": TEST, "accepted": ACCEPT}
+REMEDIES = {TEST: "conformal_test=, a ConformalTest", ACCEPT: "acceptance="}
 # In rows these stay in float64: the odds of a confident prediction can be below what float32 holds.
 WIDE = ("odds", "loss")
 # A test and the level of `review`, an acceptance and the largest error rate among the accepted predictions.
@@ -29,34 +30,37 @@ def check_levels(
     """Raise if one of these is something else. Warn if calibrated ones can flag or accept nothing at their levels."""
     check_share("alpha", alpha)
     check_share("max_error", max_error)
-    for name, given, kind in (
-        ("conformal_test", conformal_test, ConformalTest),
-        ("acceptance", acceptance, Acceptance),
-    ):
-        if not (given is None or isinstance(given, kind)):
-            raise TypeError(f"expected {name} as a torch_boc.{kind.__name__}, got {type(given).__name__}")
-        if given is not None and isinstance(given.scoring.groups, int):
-            raise ValueError(f"expected {name} without groups of your own, which batches do not tell; call it")
-    if conformal_test is not None and conformal_test.calibrated:
-        conformal_test.threshold(alpha)
-    if acceptance is not None and acceptance.calibrated:
-        acceptance.threshold(max_error)
+    for given, kind, level in ((conformal_test, ConformalTest, alpha), (acceptance, Acceptance, max_error)):
+        if given is None:
+            continue
+        if not isinstance(given, kind):
+            raise TypeError(f"expected a torch_boc.{kind.__name__}, got {type(given).__name__}")
+        if isinstance(given.scoring.groups, int):
+            raise ValueError(f"expected a torch_boc.{kind.__name__} without groups of your own; call it instead")
+        if given.calibrated:
+            given.threshold(level)
 
 
 def check_decision_columns(
-    columns: Iterable[str] | None, conformal_test: ConformalTest | None, acceptance: Acceptance | None = None
+    columns: Iterable[str] | None,
+    conformal_test: ConformalTest | None,
+    acceptance: Acceptance | None,
+    more: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """Return the names of the columns of the probe, the test and the acceptance; or raise. None means all of them."""
-    names = check_columns(columns, DECISION_COLUMNS)
-    parts = ((TEST, conformal_test, "conformal_test=, a ConformalTest"), (ACCEPT, acceptance, "acceptance="))
-    for source, part, remedy in parts:
+    """Return the names of the columns of the probe, the test and the acceptance; or raise. None means all of them.
+
+    `more` are further names that are known, but not among the columns of None.
+    """
+    given = {TEST: conformal_test, ACCEPT: acceptance}
+    if columns is None:
+        return (*COLUMNS, *(name for name, source in DECISION_COLUMNS.items() if given[source] is not None))
+    names = check_columns(columns, (*DECISION_COLUMNS, *more))
+    for source, part in given.items():
         added = [name for name in DECISION_COLUMNS if DECISION_COLUMNS[name] == source]
         chosen = [name for name in names if name in added]
-        if part is None and columns is None:
-            names = tuple(name for name in names if name not in added)
-        elif part is None and chosen:
-            raise ValueError(f"expected {source} for the column {chosen[0]!r}, got none; give {remedy}")
-        elif part is not None and not chosen:
+        if part is None and chosen:
+            raise ValueError(f"expected {source} for the column {chosen[0]!r}, got none; give {REMEDIES[source]}")
+        if part is not None and not chosen:
             some = " or ".join(map(repr, added))
             raise ValueError(f"expected {some} among the columns, because {source} is given, got {list(names)}")
     return names
@@ -80,7 +84,7 @@ class SampleColumns:
 
     The logits are read once. Test and acceptance are copied, and follow the logits to their device. No value is read
     back, except for thresholds at the first call. The columns of the probe are in float32, but for `odds` and `loss`.
-    With targets, `target_log_probability` comes first, unless other columns are named.
+    With targets, `target_log_probability` comes first, unless columns are named.
 
     Args:
         columns: which columns, in this order; by default all.
@@ -108,11 +112,9 @@ class SampleColumns:
         self.trials, self.alpha, self.max_error = check_trials(trials), alpha, max_error
         check_levels(conformal_test, alpha, acceptance, max_error)
         self.conformal_test, self.acceptance = copy.deepcopy(conformal_test), copy.deepcopy(acceptance)
-        unlabelled = None if columns is None or isinstance(columns, str) else [x for x in columns if x != TARGET_COLUMN]
-        self.names = check_decision_columns(columns if unlabelled is None else unlabelled, conformal_test, acceptance)
-        self._needs_target = columns is not None and unlabelled != [*columns]
-        self.labelled = columns is None or self._needs_target
-        self._probed = [name for name in self.names if name in COLUMNS]
+        self.names = check_decision_columns(columns, conformal_test, acceptance, (TARGET_COLUMN,))
+        self._needs_target = TARGET_COLUMN in self.names
+        self._with_target = (TARGET_COLUMN, *self.names) if columns is None else self.names
         self._parts: list[ConformalTest | Acceptance] = [
             x for x in (self.conformal_test, self.acceptance) if x is not None
         ]
@@ -120,7 +122,7 @@ class SampleColumns:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
         scores = [part.scoring.name for part in self._parts]
-        self._extras = {*column_extras(self._probed), *required_extras(scores)}
+        self._extras = {*column_extras(self.names), *required_extras(scores)}
 
     def __call__(self, logits: Tensor, target: Tensor | None = None) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C), and class indices of shape (N,) if there are targets."""
@@ -128,13 +130,13 @@ class SampleColumns:
             raise ValueError(f"expected targets for the column {TARGET_COLUMN!r}, got a batch without; leave it out")
         for part in self._parts:
             part.move_to(logits.device)
-        labels = target.to(logits.device, non_blocking=True) if self.labelled and target is not None else None
+        names = self.names if target is None else self._with_target
+        labels = target.to(logits.device, non_blocking=True) if target is not None and TARGET_COLUMN in names else None
         stats = sample_stats(detached(logits), labels, trials=self.trials, extras=self._extras)
-        labelled = () if labels is None else (TARGET_COLUMN,)
-        columns = columns_of(stats, [*labelled, *self._probed])
+        columns = columns_of(stats, [name for name in names if name not in DECISION_COLUMNS])
         columns = {name: x.float() if x.is_floating_point() and name not in WIDE else x for name, x in columns.items()}
         columns |= decision_columns((self.conformal_test, self.alpha, self.acceptance, self.max_error), logits, stats)
-        return {name: columns[name] for name in (*labelled, *self.names)}
+        return {name: columns[name] for name in names}
 
     def empty(self, *, labelled: bool = False) -> dict[str, Tensor]:
         """The columns of no samples, with or without targets, on the CPU."""
