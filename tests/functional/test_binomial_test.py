@@ -88,12 +88,9 @@ def test_draws_are_counts_and_a_bad_row_stays_in_its_row(draw, bad):
     assert wins.unique().numel() > 5
 
 
-def test_a_top_that_never_loses_always_wins():
+def test_a_top_that_never_loses_always_wins_and_dim_is_the_class_axis():
     z = torch.tensor([[0.0, 900.0, 0.0], [5.0, -INF, -INF]])
     assert sample_wins(bag_of_coins(z), 30).tolist() == [30, 30]
     assert flip_coins(z, 30).tolist() == [30, 30]
-
-
-def test_flip_coins_takes_the_class_axis_from_dim():
     z = random_logits(6, 40)
     torch.testing.assert_close(flip_coins(z, dim=0, generator=generator(1)), flip_coins(z.T, generator=generator(1)))

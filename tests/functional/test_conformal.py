@@ -15,7 +15,7 @@ from torch_boc.functional.conformal import (
     seeded_uniforms,
     stream_ranks,
 )
-from torch_boc.functional.score_bins import STRATA, confidence_stratum, count_bins
+from torch_boc.functional.score_bins import count_bins
 
 few_values = st.lists(st.integers(0, 3), min_size=1, max_size=7)
 
@@ -79,12 +79,6 @@ def test_a_stream_is_ranked_as_one_sample_at_a_time(data):
         single = look_up_ranks(counts, counts.cumsum(-1), place[one], group[one])
         assert [x[i].item() for x in batch] == [x.item() for x in single]
         counts = counts + count_bins(place[one], valid[one], 5, group[one], 2)
-
-
-def test_strata_are_those_of_the_confidence():
-    confidence = torch.tensor([0.1, 0.25, 0.3, 0.5, 0.999999])
-    strata = confidence_stratum((1 / confidence.double() - 1).clamp_min(0))
-    assert strata.tolist() == [0, 1, 1, 3, len(STRATA)]
 
 
 def test_seeded_numbers_are_uniform_and_independent():

@@ -70,10 +70,3 @@ def test_missing_columns_are_named(missing):
     table = {name: x for name, x in sample_columns(random_logits(40, 4)).items() if name != missing}
     with pytest.raises(ValueError, match=f"got none of the name '{missing}'"):
         restore_sample_stats(table, num_classes=4)
-
-
-def test_nan_rows_stay_in_their_row():
-    logits = random_logits(6, 4, scale=1.0)
-    logits[2, 1] = torch.nan
-    restored = restore_sample_stats(sample_columns(logits), num_classes=4)
-    assert restored.coins.odds.isnan().tolist() == [False, False, True, False, False, False]

@@ -26,7 +26,8 @@ class VectorScaling(Calibrator):
         mean -log softmax((1 + v) log p + b)[target]  +  max(C, 100) / n * (|v|^2 + |b|^2)
 
     It corrects what differs between classes, which a temperature cannot, and with few samples it is nearly temperature
-    scaling. Predictions can change. A sample whose target has a logit of -inf is left out of the fit.
+    scaling. Predictions can change. A sample whose target has a logit of -inf is left out of the fit. Calibrate
+    `Acceptance` with other samples than those of the fit.
 
     >>> logits, target = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).repeat(500, 1), torch.tensor([0, 0, 0, 1]).repeat(250)
     >>> VectorScaling().fit(logits, target).calibrate(logits[:2]).confidence  # class 1: accuracy 1/2
