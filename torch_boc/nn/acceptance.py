@@ -136,7 +136,7 @@ class Acceptance(CalibrationCounts):
         """The bins of a batch of `update`, by the score of the prediction and of a target that was missed."""
         if isinstance(preds, Tensor) and target is None:
             raise ValueError("expected targets, which tell the correct predictions, got none")
-        rows = self.checked(preds, "held-out", target=target)
+        rows = self.checked(preds, "held-out", target)
         stats = sample_stats(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
         if stats.target is None or stats.log_odds is None:
             raise ValueError("expected statistics with targets and log_odds, got none")

@@ -251,7 +251,6 @@ class CalibrationCounts(CheckedState):
         preds: Tensor | SampleStats | BinnedScores | None,
         kind: str = "new",
         *,
-        dim: int | None = None,
         scores: Tensor | None = None,
         group: Tensor | None = None,
     ) -> BinnedScores:
@@ -271,7 +270,7 @@ class CalibrationCounts(CheckedState):
                 "scores only without groups by logits"
             )
         if scores is None:
-            binned = bin_scores(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]
+            binned = bin_scores(self.checked(preds, kind), self.scoring)  # type: ignore[arg-type]
             return join_group(binned, group, self.scoring.groups)
         if not isinstance(scores, Tensor) or not scores.is_floating_point():
             got = getattr(scores, "dtype", type(scores).__name__)
@@ -281,21 +280,18 @@ class CalibrationCounts(CheckedState):
         binned = BinnedScores(score_bin(scores, self.scoring.resolution), None, ~scores.isnan())
         return join_group(binned, group, self.scoring.groups)
 
-    def checked(
-        self, preds: Tensor | SampleStats, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
-    ) -> Any:
+    def checked(self, preds: Tensor | SampleStats, kind: str = "new", target: Tensor | None = None) -> Any:
         """The logits of a batch with the classes on the last axis, or its statistics; raises if it cannot be compared.
 
         Args:
             preds: logits, or their statistics.
             kind: "new", or "held-out" for samples to be added. The first batch of each is searched for probabilities.
-            dim: the class axis of the logits, if it is not that of the test.
             target: the targets, whose shape can tell the class axis.
         """
         if isinstance(preds, SampleStats):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
-            preds = detached(classes_last(preds, self.dim if dim is None else dim, target))
+            preds = detached(classes_last(preds, self.dim, target))
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)

@@ -136,7 +136,7 @@ class BoCProbe(nn.Module):
         """The columns, and the statistics that they are computed from: in float64 if a test needs `more` extras."""
         if self.validate_args:
             self._first.check(rows, waits=True)
-        names, keep_dtype = self.columns or ProbeOutput._fields, more is None
+        names, keep_dtype = ProbeOutput._fields if self.columns is None else self.columns, more is None
         extras = (*column_extras(names), *(more or ()))
         stats = sample_stats(rows, trials=self.trials, extras=extras, keep_dtype=keep_dtype)
         columns, dtype = columns_of(stats, names), accumulation_dtype(rows.dtype)
@@ -216,10 +216,10 @@ class BoCClassifier(nn.Module):
         self.conformal_test, self.alpha = conformal_test, alpha
         self.acceptance, self.max_error = acceptance, max_error
         self.columns = None if columns is None else check_decision_columns(columns, conformal_test, acceptance)
-        probed = None if self.columns is None else [x for x in self.columns if x not in DECISION_COLUMNS]
-        self.probe = None if probed == [] else BoCProbe(trials, dim=-1, columns=probed, validate_args=validate_args)
-        if self.probe is not None:
-            self.probe._first.binary = binary  # the logits come as pairs
+        self.probe = BoCProbe(trials, dim=-1, validate_args=validate_args)
+        if self.columns is not None:
+            self.probe.columns = tuple(name for name in self.columns if name not in DECISION_COLUMNS)
+        self.probe._first.binary = binary  # the logits come as pairs
         self.register_load_state_dict_pre_hook(_add_prefix)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
@@ -229,18 +229,12 @@ class BoCClassifier(nn.Module):
             check_head(self.model, binary=self.binary)
         rows = as_binary(logits, dim=self.dim)[0] if self.binary else classes_last(logits, self.dim)
         parts = self.conformal_test, self.alpha, self.acceptance, self.max_error
-        columns: Any = {}
-        if self.conformal_test is None and self.acceptance is None:
-            columns = {} if self.probe is None else self.probe(rows)
-        else:
-            scores = [x.scoring.name for x in (self.conformal_test, self.acceptance) if x is not None]
-            stats = None
-            if self.probe is not None:
-                columns, stats = self.probe._probe(rows, required_extras(scores))
-            columns = {**columns, **decision_columns(parts, rows, None if rows.requires_grad else stats)}
-        if self.columns is not None:
-            columns = {name: columns[name] for name in self.columns}
-        return BoCOutput(logits, columns, output)
+        scores = [x.scoring.name for x in (self.conformal_test, self.acceptance) if x is not None]
+        columns, stats = self.probe._probe(rows, required_extras(scores) if scores else None)
+        if self.columns is None and not scores:
+            return BoCOutput(logits, ProbeOutput(**columns), output)
+        columns |= decision_columns(parts, stats)
+        return BoCOutput(logits, {name: columns[name] for name in self.columns or columns}, output)
 
 
 def _add_prefix(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -66,16 +66,15 @@ def check_decision_columns(
     return names
 
 
-def decision_columns(parts: Parts, logits: Tensor, stats: SampleStats | None = None) -> dict[str, Tensor]:
-    """The columns of the test and the acceptance, from logits of shape (..., C) or their statistics."""
+def decision_columns(parts: Parts, stats: SampleStats) -> dict[str, Tensor]:
+    """The columns of the test and the acceptance."""
     test, alpha, acceptance, max_error = parts
     columns: dict[str, Tensor] = {}
-    preds = logits if stats is None else stats
     if test is not None:
-        binned = test.bin_scores(preds, dim=-1)
+        binned = test.bin_scores(stats)
         columns = {"p_in_distribution": test.test(binned), "review": test.flag(binned, alpha)}
     if acceptance is not None:
-        columns["accepted"] = acceptance.accept(acceptance.bin_scores(preds, dim=-1), max_error)
+        columns["accepted"] = acceptance.accept(stats, max_error)
     return columns
 
 
@@ -135,7 +134,7 @@ class SampleColumns:
         stats = sample_stats(detached(logits), labels, trials=self.trials, extras=self._extras)
         columns = columns_of(stats, [name for name in names if name not in DECISION_COLUMNS])
         columns = {name: x.float() if x.is_floating_point() and name not in WIDE else x for name, x in columns.items()}
-        columns |= decision_columns((self.conformal_test, self.alpha, self.acceptance, self.max_error), logits, stats)
+        columns |= decision_columns((self.conformal_test, self.alpha, self.acceptance, self.max_error), stats)
         return {name: columns[name] for name in names}
 
     def empty(self, *, labelled: bool = False) -> dict[str, Tensor]:
