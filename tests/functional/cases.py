@@ -12,6 +12,7 @@ from tests.kernels.cases import needs_native
 from torch_boc.functional import (
     Coins,
     bag_of_coins,
+    bag_of_dice,
     binomial_log_tail,
     compute_scores,
     dominance_bounds,
@@ -64,6 +65,7 @@ def everything(z: Tensor, *, dim: int = -1) -> dict[str, Tensor]:
         "upper": upper,
         "forced": forced_gap(coins.odds, classes),
         "tempered": tempered_dominance(z, 2.0, dim=dim),
+        "dice": bag_of_dice(z, 3, dim=dim),
         "wins": expected_wins(coins, 20),
         "p": p_value(coins, 20),
         "log p": log_p_value(coins, 20),

@@ -12,6 +12,7 @@ from torch_boc import kernels
 from torch_boc.functional import (
     auroc,
     bag_of_coins,
+    bag_of_dice,
     boc_summary,
     choose_temperature,
     compute_scores,
@@ -34,6 +35,7 @@ def of_sets(z):
         "bets": update_martingale(p.detach(), empty_martingale(), torch.zeros((), dtype=torch.int64)).evidence,
         "flagged": flagged_share(counts, counts, 0.05),
         "place": places.bin.double(),
+        "dice": bag_of_dice(z, [1, 6]),
         "class": bag_of_coins(z, index=torch.zeros_like(z[:, 0], dtype=torch.int64)).loss,
         **boc_summary(z, torch.zeros_like(z[:, 0], dtype=torch.int64)),
     }
