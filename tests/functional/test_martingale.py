@@ -82,19 +82,6 @@ def test_histogram_bets_are_those_of_the_samples_before():
     assert (found[-20:].sum(0) > 20).all()
 
 
-@given(p_values, st.integers(1, 7))
-def test_batches_of_any_size_give_the_same(values, size):
-    p = torch.tensor(values, dtype=torch.float64)
-    whole, capital, seen, path = update_martingale(p, empty_martingale(), NOTHING), empty_martingale(), NOTHING, []
-    for batch in p.split(size):
-        found = update_martingale(batch, capital, seen)
-        capital, seen = found.state, seen + (~batch.isnan()).sum()
-        path.append(found.evidence)
-    torch.testing.assert_close(torch.cat(path), whole.evidence, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(capital.log_shares, whole.state.log_shares, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(capital.rise, whole.state.rise, rtol=1e-10, atol=1e-10)
-
-
 @given(p_values)
 def test_nan_is_no_bet_and_does_not_count(values):
     p = torch.tensor(values, dtype=torch.float64)
