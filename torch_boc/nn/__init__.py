@@ -1,6 +1,5 @@
 """Modules that put the probe after a classifier, or around one."""
 
-from ..data.extract import find_logits
 from .acceptance import Acceptance
 from .classifier import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
 from .conformal import ConformalTest
@@ -16,5 +15,4 @@ __all__ = [
     "DriftMonitor",
     "ProbeOutput",
     "RiskMonitor",
-    "find_logits",
 ]

@@ -165,7 +165,7 @@ class BoCClassifier(nn.Module):
     with a test also `"p_in_distribution", "review"`; in the ONNX model the model's own output comes after these.
 
     Args:
-        model: returns logits, in any form that `torch_boc.data.extract.find_logits` knows.
+        model: returns logits, in any form that `torch_boc.data.find_logits` knows.
         trials: the number of coin flips of the paper's p-value.
         dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
