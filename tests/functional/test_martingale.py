@@ -27,14 +27,14 @@ def uniform(*shape, seed=0):
 def evidence_by_definition(p, endless):
     """The formulas of the module's docstring, term by term."""
     bets = log_bets(p).exp()
-    capital = []
+    wealth = []
     for n in range(1, len(p) + 1):
         begun = 0.0
         for t in range(1, n + 1):
             share = 1.0 if endless else 1 / math.log2(t + 1) - 1 / math.log2(t + 2)
             begun += share * bets[t - 1 : n].prod(0).mean().item()
-        capital.append(begun if endless else 1 / math.log2(n + 2) + begun)
-    return torch.tensor(capital, dtype=torch.float64).log()
+        wealth.append(begun if endless else 1 / math.log2(n + 2) + begun)
+    return torch.tensor(wealth, dtype=torch.float64).log()
 
 
 def many_streams(p, endless=False):
@@ -50,7 +50,7 @@ def test_every_betting_function_has_the_integral_one():
 
 
 @pytest.mark.parametrize("endless", [False, True])
-def test_the_capital_is_that_of_the_definition(endless):
+def test_the_wealth_is_that_of_the_definition(endless):
     p = uniform(25) ** 1.5
     found = update_martingale(p, empty_martingale(), NOTHING, endless=endless).evidence
     torch.testing.assert_close(found, evidence_by_definition(p, endless), rtol=1e-10, atol=1e-12)
@@ -92,13 +92,13 @@ def test_nan_is_no_bet_and_does_not_count(values):
     torch.testing.assert_close(with_nan.state.log_shares, without.state.log_shares, rtol=1e-10, atol=1e-10)
 
 
-def test_the_expected_capital_is_one_and_false_alarms_are_rare():
-    """Over 10,000 streams of 60 samples, of which the longest capital is looked at after each."""
-    capital = many_streams(uniform(10_000, 60)).exp()
+def test_the_expected_wealth_is_one_and_false_alarms_are_rare():
+    """Over 10,000 streams of 60 samples, of which the longest wealth is looked at after each."""
+    wealth = many_streams(uniform(10_000, 60)).exp()
     for n in (0, 1, 4, 9):  # later means are those of few rich streams
-        mean, error = capital[:, n].mean(), capital[:, n].std() / 100
+        mean, error = wealth[:, n].mean(), wealth[:, n].std() / 100
         assert abs(mean - 1) < 4 * error, n
-    highest = capital.amax(1)
+    highest = wealth.amax(1)
     for alpha in (0.1, 0.05, 0.01):
         assert (highest >= 1 / alpha).double().mean() <= alpha
 

@@ -165,7 +165,7 @@ def test_sets_are_those_of_crepes(by_class):
     for c in range(4):
         bins = np.full(300, c) if by_class else None
         expected = theirs.predict_set(others[:, [c]], bins, confidence=0.83, smoothing=False)[:, 0]
-        assert (sets[:, c].numpy() != expected).mean() < 0.01  # scores in one place are ties
+        assert (sets[:, c].numpy() != expected).mean() < 0.01  # scores in one bin are ties
 
 
 class Softmax(ClassifierMixin, BaseEstimator):
@@ -189,7 +189,7 @@ def test_sets_are_those_of_mapie():
     theirs = SplitConformalClassifier(Softmax(), confidence_level=0.83, conformity_score="lac", prefit=True)
     expected = theirs.conformalize(logits.numpy(), target.numpy()).predict_set(new.numpy())[1][:, :, 0]
     sets = Acceptance(resolution=2**10).calibrate(logits, target).sets(new, 0.83)
-    assert (sets.numpy() != expected).mean() < 0.01  # scores in one place are ties
+    assert (sets.numpy() != expected).mean() < 0.01  # scores in one bin are ties
 
 
 def test_conformal_p_values_are_those_of_crepes():

@@ -91,41 +91,33 @@ def test_the_guarantee_holds_on_real_logits(name):
     assert broken <= 3
 
 
-@pytest.mark.parametrize("coverage", [0.6, 0.9, 0.95])
-def test_sets_are_those_of_ranks_and_cover(coverage):
-    accept, (held_out, target), (logits, truth) = calibrated(), samples(), samples(seed=2)
-    sets = accept.sets(logits, coverage)
-    rank = math.floor((1 - coverage) * 3001 + 1e-9)
-    limit = held_out.softmax(-1).gather(1, target[:, None])[:, 0].sort().values[rank - 1]
-    probability = logits.softmax(-1)
-    clear = (probability / limit - 1).abs() > 0.01  # scores in one place are ties
-    assert torch.equal(sets[clear], (probability >= limit)[clear])
-    assert clear.double().mean() > 0.95
-    assert sets.gather(1, truth[:, None]).double().mean() == pytest.approx(coverage, abs=0.03)
-    assert torch.equal(Acceptance(dim=1).calibrate(held_out, target).sets(logits.T[None], coverage), sets.T[None])
-
-
-@pytest.mark.parametrize("nonempty", [False, True])
-@pytest.mark.parametrize("by_class", [False, True])
-def test_sets_that_are_never_empty_and_sets_by_class(nonempty, by_class):
-    """By sorting; and 0.9 is reached on the samples of each class, or on all of them."""
+@pytest.mark.parametrize(
+    ("coverage", "nonempty", "by_class"),
+    [(0.6, False, False), *((0.9, x, y) for x in (False, True) for y in (False, True)), (0.95, False, False)],
+)
+def test_sets_are_those_of_ranks_and_cover(coverage, nonempty, by_class):
+    """By sorting; and the coverage is reached on the samples of each class, or on all of them."""
     (held_out, target), (new, truth) = samples(20_000), samples(40_000, seed=2)
     accept = Acceptance("prediction", resolution=2**10).calibrate(held_out, target)
-    sets = accept.sets(new, 0.9, nonempty=nonempty, by_class=by_class)
-    probability = held_out.softmax(-1).gather(1, target[:, None])[:, 0]
+    options = {"nonempty": nonempty, "by_class": by_class}
+    sets, probability = accept.sets(new, coverage, **options), held_out.softmax(-1).gather(1, target[:, None])[:, 0]
     own = torch.where(held_out.argmax(-1) == target, math.inf, probability) if nonempty else probability
     chosen = [target == c for c in range(5)] if by_class else [target >= 0] * 5
-    limits = torch.stack([own[x].sort().values[math.floor(0.1 * (int(x.sum()) + 1) + 1e-9) - 1] for x in chosen])
+    ranks = [math.floor((1 - coverage) * (int(x.sum()) + 1) + 1e-9) for x in chosen]
+    limits = torch.stack([own[x].sort().values[rank - 1] for x, rank in zip(chosen, ranks, strict=True)])
     top = torch.nn.functional.one_hot(new.argmax(-1), 5).bool()
-    clear = ((new.softmax(-1) / limits - 1).abs() > 0.01).all(-1)
+    clear = ((new.softmax(-1) / limits - 1).abs() > 0.01).all(-1)  # scores in one bin are ties
     expected = (new.softmax(-1) >= limits) | (top & nonempty)
     assert torch.equal(sets[clear], expected[clear])
+    assert clear.double().mean() > 0.9
     covered = sets.gather(1, truth[:, None])[:, 0].double()
     for group in [truth == c for c in range(5)] if by_class else [truth >= 0]:
-        assert covered[group].mean() == pytest.approx(0.9, abs=0.02)
-    assert bool(sets.any(-1).all()) is nonempty
-    new[0, 0] = math.nan
-    assert not accept.sets(new, 0.9, nonempty=nonempty, by_class=by_class)[0].any()
+        assert covered[group].mean() == pytest.approx(coverage, abs=0.02)
+    assert bool(sets.any(-1).all()) is nonempty or coverage == 0.95
+    accept.dim, new[0, 0] = 1, math.nan
+    turned = accept.sets(new.T[None], coverage, **options)[0].T
+    assert torch.equal(turned[1:], sets[1:])
+    assert not turned[0].any()
 
 
 def test_samples_that_do_not_count_and_rows_that_cannot():

@@ -26,7 +26,7 @@ def test_the_evidence_is_the_mean_likelihood_ratio():
 
 @pytest.mark.parametrize("error", [0.01, 0.3])  # ten times the second is no probability
 @pytest.mark.parametrize("above", [True, False])
-def test_the_capital_stays_1_on_average_at_the_boundary(error, above):
+def test_the_wealth_stays_1_on_average_at_the_boundary(error, above):
     wrong = torch.arange(41)
     mean = (
         risk_evidence(torch.tensor(40), wrong, error, above=above).exp().numpy() * binom.pmf(wrong, 40, error)
