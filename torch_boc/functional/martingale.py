@@ -83,7 +83,7 @@ def empty_martingale(strategies: int = 2 * len(EXPONENTS)) -> MartingaleState:
 
 
 def log_bets(p: Tensor) -> Tensor:
-    """The logarithms of the betting functions, of shape (N, S), for p-values of shape (N,).
+    """The logarithms of the betting functions, of shape (N, S), for p-values of shape (N,); 0 for NaN.
 
     >>> log_bets(torch.tensor([0.01, 0.5]))[:, 0].exp()  # 0.55 p^-0.45
     tensor([4.3688, 0.7513], dtype=torch.float64)
@@ -91,7 +91,7 @@ def log_bets(p: Tensor) -> Tensor:
     wide = to_wide(p)
     power, factor = constant(tuple(x - 1.0 for x in EXPONENTS), wide), constant(tuple(map(math.log, EXPONENTS)), wide)
     both = torch.stack([wide, 1.0 - wide], -1).clamp_min_(NEAREST).log_()
-    return torch.addcmul(factor, power, both.unsqueeze(-1)).flatten(-2)
+    return torch.addcmul(factor, power, both.unsqueeze(-1)).flatten(-2).nan_to_num_(0.0)
 
 
 def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,38 +138,34 @@ def update_martingale(p: Tensor, state: MartingaleState, seen: Tensor, *, endles
     >>> bets.evidence[[0, 9, 29]]
     tensor([ 0.1976, 13.5034, 47.3108], dtype=torch.float64)
     """
-    valid = p == p  # not NaN
-    number = seen + valid.cumsum(0)
-    gain = torch.where(valid.unsqueeze(-1), log_bets(p), 0.0)
-    return grow_wealth(gain, valid, state, number, endless)
+    return grow_wealth(log_bets(p), state, count_valid(p == p, seen), endless)
 
 
-def grow_wealth(gain: Tensor, valid: Tensor, state: MartingaleState, number: Tensor, endless: bool) -> MartingalePath:
-    """The path of the wealth, from the logarithms `gain` of the bets, of shape (N, S): 0 where a sample is not `valid`.
+def count_valid(valid: Tensor, seen: Tensor) -> Tensor:
+    """How many samples of a stream count: (N + 1,), before a batch, which are `seen`, and after each sample of it."""
+    return torch.cat([seen.reshape(1), valid]).cumsum(0)
 
-    `number` is the number of each sample in the stream, from 1 on.
+
+def grow_wealth(gain: Tensor, state: MartingaleState, number: Tensor, endless: bool) -> MartingalePath:
+    """The path of the wealth, from the logarithms `gain` of the bets, of shape (N, S), and from `count_valid`.
+
+    A sample that does not count has a gain of 0. No wealth begins to bet with it, because the number does not grow.
     """
-    total = gain.cumsum(0)
-    before, left_out = total - gain, ~valid
-    near = to_wide(number) + 1.0
-    logs = torch.log2(torch.stack([near, near + 1.0])).log_()
-    # The logarithm of w_t, where the difference of the two reciprocals does not cancel.
-    log_share = near.reciprocal().log1p_().log_() - logs.sum(0) - math.log(math.log(2.0))
-    entry = (torch.zeros_like(log_share) if endless else log_share).masked_fill(left_out, -math.inf).unsqueeze(-1)
-    begun = torch.logcumsumexp(torch.cat([state.log_shares.unsqueeze(0), entry - before]), 0)[1:]
+    total = torch.nn.functional.pad(gain, (0, 0, 1, 0)).cumsum(0)
+    before, wide = total[:-1], to_wide(number)
+    reserve = torch.log2(wide + 2.0).reciprocal_()  # what has not begun to bet
+    log_share = (wide if endless else -reserve).diff().log_()
+    begun = torch.cat([state.log_shares.unsqueeze(0), log_share.unsqueeze(-1) - before]).logcumsumexp(0)
     shares = total + begun
-    evidence = shares.logsumexp(-1) - math.log(gain.shape[-1])
+    evidence = shares[1:].logsumexp(-1) - math.log(gain.shape[-1])
     if not endless:
-        evidence = torch.logaddexp(-logs[1], evidence)
+        evidence = torch.logaddexp(reserve[1:].log(), evidence)
     # Before the batch and after each sample: the largest sum of gains until now, and where it begins.
-    earlier = (-before).masked_fill_(left_out.unsqueeze(-1), -math.inf)
-    best, index = torch.cat([state.rise.unsqueeze(0), earlier]).cummax(0)
-    begins = torch.cat([state.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
-    rise = best + torch.nn.functional.pad(total, (0, 0, 1, 0))
-    begin = begins.gather(0, index)
+    best, index = torch.cat([state.rise.unsqueeze(0), -before]).cummax(0)
+    rise = best + total
+    begin = torch.cat([state.begin.unsqueeze(0), number[:-1, None].expand_as(before)]).gather(0, index)
     chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
-    after = shares[-1:].sum(0) if len(gain) else state.log_shares
-    return MartingalePath(evidence, chosen, MartingaleState(after, rise[-1], begin[-1]))
+    return MartingalePath(evidence, chosen, MartingaleState(shares[-1], rise[-1], begin[-1]))
 
 
 def risk_evidence(labels: Tensor, wrong: Tensor, error: float, *, above: bool = True) -> Tensor:

@@ -15,6 +15,7 @@ from ..functional.martingale import (
     BINS,
     HISTOGRAMS,
     MartingaleState,
+    count_valid,
     empty_martingale,
     grow_wealth,
     histogram_bets,
@@ -191,8 +192,8 @@ class DriftMonitor(CheckedState):
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
         binned = self.pool.bin_scores(logits, scores=scores, group=group)
-        number = self.seen + binned.valid.reshape(-1).cumsum(0)
-        index = number - 1
+        number = count_valid(binned.valid.reshape(-1), self.seen)
+        index = number[:-1]
         uniform = seeded_uniforms(self.seed, index)
         ranked: list[Tensor] = []
         gains: list[Tensor] = []
@@ -235,35 +236,32 @@ class DriftMonitor(CheckedState):
 
     def _bet(self, p: Tensor, number: Tensor, gain: Tensor | None) -> Tensor:
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
-        endless, valid = self.alpha is None, p == p  # not NaN
+        endless = self.alpha is None
         state = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
-        won = torch.where(valid.unsqueeze(-1), log_bets(p), 0.0)
-        path = grow_wealth(won, valid, state, number, endless)
+        path = grow_wealth(log_bets(p), state, number, endless)
         evidence, begin, states = path.evidence, path.begin, path.state._asdict()
         if gain is not None:  # the mean of two martingales is a martingale
             state = MartingaleState(*(self.get_buffer(f"mix_{x}") for x in states))
-            mixed = grow_wealth(gain, valid, state, number, endless)
+            mixed = grow_wealth(gain, state, number, endless)
             begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
             evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
             states |= {f"mix_{name}": value for name, value in mixed.state._asdict().items()}
-        # The index of the first sample in the batch that raises the alarm; the number of samples if none does.
-        first = torch.nn.functional.pad((evidence >= self.bound).long(), (0, 1), value=1).argmax()
-        new = self.alarm_at == 0
-        at, began = torch.nn.functional.pad(torch.stack([number, begin]), (0, 1)).index_select(1, first).unbind()
+        until_now = torch.cat([self.peak.reshape(1), self.evidence.reshape(1), evidence])
+        peaks = until_now.cummax(0).values[1:]
+        states["peak"], states["evidence"] = peaks[-1], until_now[-1]
+        # Before the batch and after each sample: whether there was no alarm until then. The first alarm is kept.
+        quiet = peaks < self.bound
+        first = quiet.sum() % len(quiet)  # 0 if it came before the batch, and if there is none: then both numbers are 0
+        for name, each in (("alarm_at", number[1:]), ("began", begin)):
+            states[name] = torch.cat([self.get_buffer(name).reshape(1), each]).take(first)
         # The last p-value, and sums over pairs of neighbours: their number, sums, squares of the sums, and products.
         all_p = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
         before, here = all_p[:-1], all_p[1:]
         total, product = before + here, before * here
-        both = new & (torch.arange(len(p), device=p.device) <= first) & (total == total)
+        both = quiet[:-1] & (total == total)
         each = torch.where(both, torch.stack([both, total, total * total, product]), 0.0).sum(1)
         states["pairs"] = torch.cat([all_p[-1:], self.pairs[1:] + each])
-        states["began"] = torch.where(new, began.squeeze(), self.began)
-        states["alarm_at"] = torch.where(new, at.squeeze(), self.alarm_at)
-        all_evidence = torch.cat([self.peak.reshape(1), self.evidence.reshape(1), evidence])
-        states["peak"], states["evidence"] = all_evidence.amax(), all_evidence[-1]
-        counted = valid.sum()
-        self.skipped.add_(len(p) - counted)
-        self.seen.add_(counted)
+        states["seen"], states["skipped"] = number[-1], self.skipped + (len(p) + self.seen - number[-1])
         torch._foreach_copy_([*map(self.get_buffer, states)], [*states.values()])
         return evidence
 
