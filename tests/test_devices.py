@@ -50,8 +50,11 @@ def make_calls(device, logits=None):
     target = torch.zeros(len(logits), dtype=torch.int64, device=device)
     tests = {groups: ConformalTest(groups=groups, validate_args=False) for groups in (None, "prediction", "confidence")}
     accept = Acceptance(validate_args=False)
+    parts = {"conformal_test": tests[None], "acceptance": accept}
+    classifier = BoCClassifier(torch.nn.Identity(), **parts, validate_args=False)
     accept.update(logits, target)
-    calls = {"probe": lambda: BoCProbe()(logits), "scores": lambda: compute_scores(logits)}
+    probe = BoCProbe(validate_args=False)
+    calls = {"probe": lambda: probe(logits), "scores": lambda: compute_scores(logits)}
     for groups, test in tests.items():
         test.update(logits)
         monitors = [DriftMonitor(test, mix=mix).to(device) for mix in (False, True)]
@@ -69,6 +72,7 @@ def make_calls(device, logits=None):
     loader._samples, loader.batches = 0, BatchCounts()
     audit = RiskMonitor().to(device)
     calls |= {
+        "classifier": lambda: classifier(logits),
         "audit": lambda: audit.update(target == 0),
         "callback": lambda: loader.update(logits, target),
         "accept": lambda: accept.accept(logits),
@@ -129,7 +133,7 @@ def test_rows_cut_a_batch_for_kernels_not_logits(classes):
 
 # Of calls with kernels, by the name of the call: each operation is a launch or more.
 MOST = {"flag": 23, "test": 21, "monitor": 118, "monitor and mix": 290, "accept": 14, "sets": 11, "scores": 54}
-MOST |= {"callback": 90, "update": 3, "update with risks": 23, "separation": 20}
+MOST |= {"callback": 90, "update": 3, "update with risks": 23, "separation": 20, "classifier": 55, "probe": 18}
 
 
 @pytest.mark.parametrize("samples", [64, 1024])

@@ -28,11 +28,22 @@ def no_waiting(device):
             torch.cuda.set_sync_debug_mode("default")
 
 
+def every_call(device, logits):
+    """Those of a fake GPU, and backward, which a fake GPU does not know."""
+    leaf = logits.detach().to(device).requires_grad_()
+
+    def gradient():
+        coins = bag_of_coins(leaf)
+        return torch.autograd.grad((coins.gap + coins.concentration).sum(), leaf)
+
+    return make_calls(device, logits) | {"backward": gradient}
+
+
 def test_every_call_gives_what_the_cpu_gives_and_waits_for_nothing(accelerator):
     logits = make_logits(64, 10)
     with kernels.use("torch"):
-        expected = {name: call() for name, call in make_calls("cpu", logits).items()}
-    for name, call in make_calls(accelerator, logits).items():
+        expected = {name: call() for name, call in every_call("cpu", logits).items()}
+    for name, call in every_call(accelerator, logits).items():
         found = call()
         for x, y in zip(tree_leaves(found), tree_leaves(expected[name]), strict=True):
             if isinstance(x, torch.Tensor):
@@ -85,7 +96,7 @@ def test_modes_of_torch(device, mode):
         try:
             for path in ("auto", "torch"):
                 with kernels.use(path):
-                    for name, call in make_calls(device, logits).items():
+                    for name, call in every_call(device, logits).items():
                         if not name.startswith("monitor"):  # running sums of floats have no such form
                             call()
         finally:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dtypes import is_eager_without_grad
+from .dtypes import is_eager_without_grad, is_transformed
 
 # How many elements one piece has. On a CPU, 2 MB per thread are enough to hide the cost of starting each operation, and
 # still fit in the last-level cache. An accelerator needs few launches, and 64 MB are a small part of its memory.
@@ -52,7 +52,7 @@ def map_chunks(
 
 def _cut(lead: Tensor, limit: int | None, weight: int = 1) -> tuple[int | None, int]:
     """The axis along which a tensor is cut, or None, and the size of a piece."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if is_transformed():
         return None, 0
     limit = max(1, (block_elements(lead.device) if limit is None else limit) // weight)
     axis = next((i for i, size in enumerate(lead.shape[:-1]) if size > 1), None)
@@ -75,6 +75,8 @@ def recompute_in_backward(
             the logits has a last axis of 1, and a gradient may be None. By default torch differentiates the formula.
         weight: how many numbers the formula needs for each logit; more make the pieces smaller.
     """
+    if gradient is None and is_transformed():  # which knows what to do, and cannot make a class
+        return function
 
     def by_torch(logits: Tensor, results: list[Tensor], grads: list[Tensor | None], *rest: Any) -> Tensor:
         pull = torch.func.vjp(lambda z: function(z, *rest), logits)[1]
@@ -111,7 +113,7 @@ def recompute_in_backward(
                 on = [next(columns) if here else None for here in given]
                 return formula(z, [*parts[: ctx.results]], on, *parts[ctx.results + sum(given) :])
 
-            if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            if is_transformed():
                 return piece(logits, *columns, *rest), *nothing
             out = torch.empty_like(logits)
             for part, *others in chunks(out, logits, *columns, *rest, weight=weight):
@@ -127,6 +129,8 @@ def recompute_in_backward(
     def apply(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
         if is_eager_without_grad(logits):
             return map_chunks(function, logits, *rest, weight=weight)
+        if gradient is None and (is_transformed() or not logits.requires_grad):
+            return function(logits, *rest)
         return Again.apply(logits, *rest)  # type: ignore[no-any-return]
 
     return apply

@@ -61,12 +61,17 @@ def without_dtype_change(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor
     return move
 
 
+def is_transformed() -> bool:
+    """Whether a compiler, or a transform such as vmap, follows the computation."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 def is_eager_without_grad(x: Tensor) -> bool:
-    """Whether neither autograd, nor a transform such as vmap, nor a compiler follows what is computed from `x`.
+    """Whether neither autograd, nor a transform, nor a compiler follows what is computed from `x`.
 
     If so, the rules of an autograd.Function are not needed, and a direct call of its body saves a tenth of a
     millisecond.
     """
-    if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
+    if is_transformed() or (x.requires_grad and torch.is_grad_enabled()):
         return False
-    return not torch._C._are_functorch_transforms_active() and torch.autograd.forward_ad._current_level < 0
+    return torch.autograd.forward_ad._current_level < 0

@@ -47,7 +47,8 @@ def columns(
         if given and "distance" in names:
             numbers["distance"] = distance_below_top(z, given[0], numbers["prediction"])
         if given and ("lost" in names or "ahead" in names):
-            numbers["lost"], numbers["ahead"] = _class_rank_and_losses(z, given[0])
+            lost, ahead = _differentiable_class_rank(z, given[0])
+            numbers["lost"], numbers["ahead"] = lost, ahead.long()  # whole numbers in floats: vjp knows no others
         return tuple(numbers[name] for name in names)
 
     columns = () if index is None else (index.unsqueeze(-1),)
@@ -84,12 +85,6 @@ def _class_rank_and_losses(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
 
     An index that is no class gives numbers without a meaning.
     """
-    followed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    lost, ahead = (_class_rank_of_chunk if followed else _differentiable_class_rank)(logits, index)
-    return lost, ahead.long()
-
-
-def _class_rank_of_chunk(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
     z, classes = logits.to(accumulation_dtype(logits.dtype)), logits.shape[-1]
     place = index.clamp(0, classes - 1)
     above = z - z.gather(-1, place)
@@ -97,4 +92,4 @@ def _class_rank_of_chunk(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
     return to_wide(chances.sum(-1)), to_wide((above > 0.0).sum(-1))
 
 
-_differentiable_class_rank = recompute_in_backward(_class_rank_of_chunk)
+_differentiable_class_rank = recompute_in_backward(_class_rank_and_losses)

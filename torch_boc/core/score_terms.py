@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .chunking import recompute_in_backward
-from .dtypes import is_eager_without_grad, to_wide
+from .dtypes import to_wide
 from .schema import EXPONENT, LARGEST, NEAREST, TEMPERATURE
 from .topk import find_top
 
@@ -48,9 +48,6 @@ def extra_numbers(
     def numbers(z: Tensor) -> tuple[Tensor, ...]:
         return _numbers(z, names, temperature)
 
-    followed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if followed or (not is_eager_without_grad(logits) and not logits.requires_grad):
-        return numbers(logits)
     return recompute_in_backward(numbers)(logits)
 
 

@@ -57,6 +57,5 @@ def bag_of_dice(logits: Tensor, faces: int | Sequence[int], *, dim: int = -1) ->
         undefined = (top - top).detach().squeeze(-1)  # NaN where the top is NaN or infinite
         return tuple(-(weight * torch.expm1(count * survived)).sum(-1) + undefined for count in counts)
 
-    mapped = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    results = losses(rows) if mapped else recompute_in_backward(losses, weight=nodes)(rows)
+    results = recompute_in_backward(losses, weight=nodes)(rows)
     return torch.stack(results, -1) if isinstance(faces, Sequence) else results[0]
