@@ -13,6 +13,7 @@ from torch_boc import (
     BoCMetric,
     BoCProbe,
     BoCSeparation,
+    CoherenceGap,
     ConformalTest,
     DriftMonitor,
     RiskMonitor,
@@ -63,6 +64,7 @@ def make_calls(device, logits=None):
         calls[f"monitor by {groups}"] = lambda monitor=monitors[0]: monitor.update(logits)
         calls[f"monitor and mix by {groups}"] = lambda monitor=monitors[1]: monitor.update(logits)
     whole, one = metric(BoCMetric, device), metric(BoCSeparation, device)
+    gap = metric(CoherenceGap, device)
     risks = metric(BoCMetric, device, keys=("aurc", "gap"))
     loader = LoaderMetrics.__new__(LoaderMetrics)  # of the callback with everything, on the first loader
     parts = [[kind(validate_args=False) for _ in range(2)] for kind in (ConformalTest, Acceptance)]
@@ -78,6 +80,7 @@ def make_calls(device, logits=None):
         "accept": lambda: accept.accept(logits),
         "sets": lambda: accept.sets(logits),
         "update": lambda: whole.update(logits, target),
+        "update of one gap": lambda: gap.update(logits, target),
         "update with risks": lambda: risks.update(logits, target),
         "separation": lambda: one.update(logits, ood=False),
     }
@@ -133,7 +136,8 @@ def test_rows_cut_a_batch_for_kernels_not_logits(classes):
 
 # Of calls with kernels, by the name of the call: each operation is a launch or more.
 MOST = {"flag": 23, "test": 21, "monitor": 118, "monitor and mix": 290, "accept": 14, "sets": 11, "scores": 54}
-MOST |= {"callback": 90, "update": 3, "update with risks": 23, "separation": 20, "classifier": 55, "probe": 18}
+MOST |= {"callback": 90, "update": 3, "update of one gap": 14, "update with risks": 23, "separation": 20}
+MOST |= {"classifier": 55, "probe": 18}
 
 
 @pytest.mark.parametrize("samples", [64, 1024])

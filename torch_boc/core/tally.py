@@ -98,13 +98,9 @@ def log_loss(odds: Tensor, distance: Tensor) -> Tensor:
 
 
 def equal_bin(score: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
-    """The bin of each score in [0, 1], for bins of equal width. They are closed on the right: 1 is in the last bin."""
-    return as_bin((score * bins).ceil() - 1.0, bins, has_nan=has_nan)
+    """The bin of each score in [0, 1], for bins of equal width. They are closed on the right: 1 is in the last bin.
 
-
-def as_bin(number: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
-    """The numbers as bin indices, clamped to the first and the last bin; NaN is put into bin 0.
-
-    With `has_nan=False` the numbers must not contain NaN, which would become an index outside of the bins.
+    NaN is put into bin 0. With `has_nan=False` there must be none, which would become an index outside of the bins.
     """
+    number = (score * bins).ceil() - 1.0
     return (number.nan_to_num(0.0) if has_nan else number).clamp(0, bins - 1).long()

@@ -123,11 +123,9 @@ def choose_kernels(x: Tensor) -> KernelSet | None:
         return None
     plain, on_cpu = type(x) in (Tensor, Parameter), device == "cpu" and path != "triton"
     if compiling:  # on a GPU, the compiler fuses torch's operations itself
-        if path == "triton":
-            return _TRITON[True]
         # A program that is exported consists of torch's operations, which any other program can run.
-        taken = on_cpu and plain and not torch.compiler.is_exporting() and _native_while_compiling(path)
-        return _NATIVE[True] if taken else None
+        taken = path == "triton" or (on_cpu and plain and not torch.compiler.is_exporting())
+        return (_TRITON if path == "triton" else _NATIVE)[True] if taken and _takes_operators(path) else None
     # Transforms have rules for torch's operations; tracers and subclasses need them as well.
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return None
@@ -147,15 +145,19 @@ def choose_kernels(x: Tensor) -> KernelSet | None:
     return _TRITON[watched]
 
 
-def _native_while_compiling(path: str) -> bool:
-    """Whether the native library can take a call: a constant for the compiler, which cannot follow the questions."""
+def _takes_operators(path: str) -> bool:
+    """Whether a graph can have operators of this path: a constant for the compiler, which cannot follow the questions.
+
+    Transforms in the graph have rules for torch's operations only.
+    """
     if path == "native":
         native.library()
-    return native.variant() is not None and not interpreted() and not torch._C._are_functorch_transforms_active()
+    taken = path == "triton" or (native.variant() is not None and not interpreted())
+    return taken and not torch._C._are_functorch_transforms_active()
 
 
 # What torch.compiler.assume_constant_result does, without the import of the compiler, which takes as long as torch's.
-_native_while_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_takes_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def columns(

@@ -112,7 +112,8 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
     logits, *sums = ctx.saved_tensors
     kinds = dtypes_of(SUMS, logits.dtype, True)[1:]
     cast = [x if x is None else x.to(kind) for x, kind in zip(given, kinds, strict=True)]
-    if not torch.is_grad_enabled():  # otherwise there can be a second derivative
+    # Otherwise there can be a second derivative, or the gradients are those of vmap.
+    if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
         with suppress(triton.NotLoadedError):
             return row_sums_backward(logits, *sums, *cast), None
     _, _, *which = (x.detach().unsqueeze(-1) for x in sums)
@@ -120,26 +121,6 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
 
 
 row_sums.register_autograd(_sums_backward, setup_context=_save_sums)
-
-
-def _batched(info: Any, tensors: Sequence[Any], in_dims: Sequence[Any]) -> list[Any]:
-    """The tensors with the axis of vmap in front; what is no tensor stays."""
-    pairs = zip(tensors, in_dims, strict=True)
-    return [
-        x if not isinstance(x, Tensor) else x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0)
-        for x, at in pairs
-    ]
-
-
-@row_sums.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[list[Tensor], list[int]]:
-    out = row_sums(logits.movedim(in_dims[0], 0), extras)
-    return out, [0] * len(out)
-
-
-@row_sums_backward.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-    return row_sums_backward(*_batched(info, arguments, in_dims)), 0
 
 
 _STATES = "Tensor(a!) counts, Tensor(b!) sums, Tensor(c!) gap_histogram, Tensor(d!) bin_counts, Tensor(e!) bin_sums"
@@ -224,5 +205,7 @@ log_tails.register_autograd(LogTail.backward, setup_context=LogTail.setup_contex
 
 
 @log_tails.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, tuple[int, int]]:
-    return log_tails(*_batched(info, arguments, in_dims)), (0, 0)
+def _(info: Any, in_dims: tuple[int | None, None, int | None], wins: Tensor, trials: int, odds: Tensor) -> Any:
+    pairs = ((wins, in_dims[0]), (odds, in_dims[2]))
+    first, last = (x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0) for x, at in pairs)
+    return log_tails(first, trials, last), (0, 0)
