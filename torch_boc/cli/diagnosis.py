@@ -23,7 +23,7 @@ def diagnose() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     no_triton = "" if HAS_TRITON else "Triton is not installed: pip install triton"
     libraries: dict[str, Any] = {"variant": loader.variant(), "variants": loader.present()}
-    libraries |= {"threads": loader.threads(), "openmp": loader.has_threads()}
+    libraries |= {"threads": loader.threads(), "openmp": bool(loader.thread_functions())}
     paths = [
         _path("native", "cpu", loader.why_not(), libraries),
         _path("triton", "cuda", no_triton if gpu else "torch sees no GPU", {"gpu": gpu}),

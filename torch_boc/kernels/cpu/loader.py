@@ -100,7 +100,7 @@ def _load(path: Path) -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.argtypes, function.restype = types, ctypes.c_int32
     loaded.boc_use_threads.argtypes = [_POINTER] * len(_THREADS)
-    if functions := _thread_functions():
+    if functions := thread_functions():
         loaded.boc_use_threads(*functions)
     return loaded
 
@@ -112,7 +112,7 @@ def _difference(reported: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _thread_functions() -> tuple[ctypes.c_void_p, ...]:
+def thread_functions() -> tuple[ctypes.c_void_p, ...]:
     """The addresses of `_THREADS` in the OpenMP that torch has loaded; () if there is none.
 
     Native kernels share its threads: a process must have one OpenMP only.
@@ -131,8 +131,3 @@ def _loaded_openmps() -> list[str]:
     lines = _MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if _MAPS.exists() else []
     paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines)
     return [path for path in paths if re.match(r"lib(gomp|omp|iomp5)\b", Path(path).name)]
-
-
-def has_threads() -> bool:
-    """Whether the native kernels have found threads to use."""
-    return bool(_thread_functions())

@@ -205,21 +205,6 @@ def long_rows(
         tl.store(margin + row, undefined - tl.sum(margins, 0))
 
 
-@triton.jit
-def _second(
-    begin, best, needed, classes, step,
-    bits: tl.constexpr, dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
-):  # fmt: skip
-    """The largest distance below the top among the rivals; a sharp row has one top."""
-    lane = tl.arange(0, width)[None, :]
-    rivals = tl.full([height, width], -float("inf"), dtype)
-    for start in range(0, classes, width):
-        inside = needed[:, None] & (start + lane < classes)
-        z = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype)
-        rivals = tl.maximum(rivals, tl.where(z < best, z, -float("inf")))
-    return tl.maximum(tl.max(rivals, 1)[:, None] - best, FARTHEST)
-
-
 @triton.jit(do_not_specialize=NUMBERS)
 def coins(
     logits, top, odds, squares, mass, mass_squares, log_odds, loss, concentration, free_gap,
@@ -236,10 +221,14 @@ def coins(
     if tl.max(needed.to(tl.int32), 0) > 0:
         best = tl.load(top + row, mask=needed, other=0.0)[:, None]
         begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
-        second = tl.full([height, 1], 0.0, dtype)
-        if tl.max(sharp.to(tl.int32), 0) > 0:
-            second = _second(begin, best, sharp, classes, step, bits, dtype, height, width)
-        lane = tl.arange(0, width)[None, :]
+        lane, second = tl.arange(0, width)[None, :], tl.full([height, 1], 0.0, dtype)
+        if tl.max(sharp.to(tl.int32), 0) > 0:  # the largest distance below the top; a sharp row has one top
+            rivals = tl.full([height, width], -float("inf"), dtype)
+            for start in range(0, classes, width):
+                inside = sharp[:, None] & (start + lane < classes)
+                z = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype)
+                rivals = tl.maximum(rivals, tl.where(z < best, z, -float("inf")))
+            second = tl.maximum(tl.max(rivals, 1)[:, None] - best, FARTHEST)
         sums, products = tl.zeros([height, width], dtype), tl.zeros([height, width], dtype)
         for start in range(0, classes, width):
             inside = needed[:, None] & (start + lane < classes)

@@ -104,14 +104,6 @@ def log_tail_and_slope(wins, trials, odds, steps):
     return tl.where(real, log_tail, float("nan")), tl.where(real, slope, float("nan"))
 
 
-@triton.jit
-def log_p_and_slope(loss, odds, trials, steps):
-    """The log tail at the expected wins round(k (1 - loss)), half to even, and its derivative in `odds`."""
-    total = trials.to(tl.float64)
-    count = (total * (1.0 - loss) + ROUND) - ROUND
-    return log_tail_and_slope(count, total, odds, steps)
-
-
 @triton.jit(do_not_specialize=["size", "trials", "steps"])
 def log_tails(wins, odds, log_tail, slope, size, trials, steps, block: tl.constexpr):
     """`block` tails per program."""

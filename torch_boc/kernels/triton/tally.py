@@ -18,7 +18,7 @@ import triton.language as tl
 from ...core import schema
 from ...core.schema import ALL_SUMS, BinCounts, BinSums, Counts
 from .common import log1p
-from .tails import log_p_and_slope
+from .tails import ROUND, log_tail_and_slope
 
 
 def _places(fields, *names):
@@ -105,11 +105,13 @@ def _p_values(
 ):  # fmt: skip
     """The sum of the p-values, and how many are at most `alpha`, the bits of a float64."""
     level = alpha.to(tl.int64).to(tl.float64, bitcast=True)
+    number = trials.to(tl.float64)
     total, rejected = tl.zeros([block], tl.float64), tl.zeros([block], tl.int32)
     for turn in range(turns):
         place = (tl.program_id(0) * turns + turn).to(tl.int64) * block + tl.arange(0, block)
         against, lost, _, _, valid, _ = _read(odds, loss, share, free, counted, place, place < size)
-        p_value = tl.exp(log_p_and_slope(lost, against, trials, steps)[0])
+        wins = (number * (1.0 - lost) + ROUND) - ROUND  # half to even
+        p_value = tl.exp(log_tail_and_slope(wins, number, against, steps)[0])
         total += tl.where(valid, p_value, 0.0)
         rejected += (valid & (p_value <= level)).to(tl.int32)
     _add_count(counts + REJECTED, rejected)
