@@ -10,6 +10,7 @@ With b_j = z_j - z_top over the rivals j, R = sum_j exp(b_j), and p_j the softma
 They are written in torch's operations, which autograd differentiates.
 """
 
+from functools import partial
 from typing import cast
 
 import torch
@@ -44,11 +45,7 @@ def extra_numbers(
         names: some of EXTRAS.
         temperature: of the tempered loss.
     """
-
-    def numbers(z: Tensor) -> tuple[Tensor, ...]:
-        return _numbers(z, names, temperature)
-
-    return recompute_in_backward(numbers)(logits)
+    return recompute_in_backward(partial(_numbers, names=names, temperature=temperature))(logits)
 
 
 def _numbers(logits: Tensor, names: tuple[str, ...], temperature: float | Tensor) -> tuple[Tensor, ...]:
