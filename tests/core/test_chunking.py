@@ -48,12 +48,6 @@ def test_pieces_respect_the_limit_and_keep_the_last_axis(layout, limit):
     assert torch.equal(torch.cat([x.reshape(-1, z.shape[-1]) for x in found]), z.reshape(-1, z.shape[-1]))
 
 
-def test_several_tensors_are_split_alike():
-    z, weight = random_logits(5, 3, 4), random_logits(5, 3, 1, seed=1)
-    (part,) = map_chunks(lambda x, w: (x * w,), z, weight, limit=4)
-    torch.testing.assert_close(part, z * weight, rtol=0, atol=0)
-
-
 def probe(z, dim):
     """Values of everything, and the gradient of a random mixture of it."""
     z = z.detach().requires_grad_()
