@@ -106,23 +106,17 @@ def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (N, H), 0 for NaN, and (H, BINS).
     """
-    valid = ~p.isnan()
-    number = valid.cumsum(0)
-    before = number - valid.long()
-    position, wide = torch.arange(BINS, device=p.device), to_wide(p.nan_to_num(0.5))
-    earlier = valid.expand(len(p), -1).tril(-1)
-    gains, after = [], []
-    for (bins, discount), start in zip(HISTOGRAMS, histograms.unbind(), strict=True):
-        own_bin = (wide * bins).long().clamp(0, bins - 1)
-        here = to_wide((own_bin.unsqueeze(-1) == position) & valid.unsqueeze(-1))
-        weight = torch.where(earlier, discount ** to_wide((before.unsqueeze(1) - number).clamp_min(0)), 0.0)
-        past = weight @ here + discount ** to_wide(before).unsqueeze(-1) * start
-        share = (past.gather(-1, own_bin.unsqueeze(-1)).squeeze(-1) + PRIOR) / (past.sum(-1) + bins * PRIOR)
-        gains.append(torch.where(valid, (bins * share).log(), 0.0))
-        total = number[-1:].sum()
-        weights = torch.where(valid, discount ** to_wide(total - number), 0.0)
-        after.append(weights @ here + discount ** to_wide(total) * start)
-    return torch.stack(gains, -1), torch.stack(after)
+    valid, wide = p == p, to_wide(p.nan_to_num(0.0))
+    number = torch.nn.functional.pad(valid.cumsum(0), (1, 0))  # before each sample, and after all
+    bins, discount = (constant(each, wide).unsqueeze(-1) for each in zip(*HISTOGRAMS, strict=True))
+    own_bin = torch.minimum(wide * bins, bins - 1.0).long().unsqueeze(-1)
+    here = to_wide((own_bin == torch.arange(BINS, device=p.device)) & valid.unsqueeze(-1))
+    age = to_wide((number.unsqueeze(-1) - number[1:]).clamp_min(0))
+    weight = torch.where(valid.expand(len(number), -1).tril(-1), discount.unsqueeze(-1) ** age, 0.0)
+    counts = weight @ here + (discount ** to_wide(number)).unsqueeze(-1) * histograms.unsqueeze(1)
+    before = counts[:, :-1]
+    share = (before.gather(-1, own_bin).squeeze(-1) + PRIOR) / (before.sum(-1) + bins * PRIOR)
+    return torch.where(valid, (bins * share).log(), 0.0).mT, counts[:, -1]
 
 
 def update_martingale(p: Tensor, state: MartingaleState, seen: Tensor, *, endless: bool = False) -> MartingalePath:
