@@ -77,14 +77,13 @@ def assembled(ptx, path):
     raise AssertionError(run.stderr)
 
 
-def everything(logits, *, extras=True):
+def everything(logits):
     """Launches of all kernels: sums with masses and coins, standing, entropy, gradient, tally and tails."""
     index = torch.zeros(logits.shape[:-1], dtype=torch.int64)
     names = [*SUMS, "loss", "concentration", "free_gap", "log_odds", "lost", "ahead", "gen"]
     found = dict(zip(names, launch.columns(logits, names, index, True), strict=True))
-    grads = [found[name] if extras or name not in ("entropy_sum", "margin") else None for name in SUMS[1:]]
     sums = [found[name] for name in ("prediction", "top", "odds", "mass")]
-    launch.gradient(logits, sums, grads, torch.empty_like(logits))
+    launch.gradient(logits, sums, [found[name] for name in SUMS[1:]], torch.empty_like(logits))
     coins = [found["prediction"], *(found[name].double() for name in COINS[1:])]
     launch.tally(coins, (index, coins[1], None), 10, 100, 0.05, *empty_tally())
     launch.log_tails(coins[1], 100, coins[1])
