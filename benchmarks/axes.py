@@ -44,7 +44,9 @@ def finish(figure: Any, axes: list[Any], legend: str | None = "best", **options:
         for text in (axis.xaxis.label, axis.yaxis.label, axis.title):
             text.set(size=FONT_SIZE + 1, color=INK)
         if legend:
-            axis.legend(loc=legend, labelcolor="linecolor", frameon=False, **sizes, **options)
+            title = axis.get_legend().get_title().get_text() if axis.get_legend() else None
+            written = axis.legend(loc=legend, labelcolor="linecolor", frameon=False, title=title, **sizes, **options)
+            written.get_title().set_color(INK)
     return figure
 
 

@@ -24,8 +24,8 @@ def contestants() -> dict[str, object]:
     generator = torch.Generator().manual_seed(0)
     held_out, new = (4 * torch.randn(rows, CLASSES, generator=generator) for rows in (HELD_OUT, ROWS))
     test = ConformalTest().calibrate(held_out)
-    known, scores = (compute_scores(x, ["log_odds"])["log_odds"] for x in (held_out, new))
-    upto, crepes = test.counts.cumsum(-1), (-known.numpy(), -scores.numpy())
+    reference, scores = (compute_scores(x, ["log_odds"])["log_odds"] for x in (held_out, new))
+    upto, crepes = test.counts.cumsum(-1), (-reference.numpy(), -scores.numpy())
     monitor, stream = DriftMonitor(test), new[:STREAM]
     return {
         THEIRS: lambda: p_values_batch(*crepes, seed=0),

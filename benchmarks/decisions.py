@@ -108,7 +108,7 @@ def parts(entry: zoo.Entry) -> Parts:
 def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
     """What is accepted at each error, whether the guarantee holds, and what simpler rules do."""
     for error in ERRORS:
-        found = []
+        rows = []
         for first, second in random_splits(entry):
             accept = Acceptance().calibrate(first.logits, first.target)
             right, wrong, _ = accept.counts
@@ -120,8 +120,8 @@ def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
                 "naive": accept.bin_scores(second.logits).bin >= lowest,
             }
             wrong = (second.logits.argmax(-1) != second.target).double()
-            found.append([x for mask in rules.values() for x in (mask.double().mean(), wrong[mask].mean())])
-        shares = torch.tensor(found).double()
+            rows.append([x for mask in rules.values() for x in (mask.double().mean(), wrong[mask].mean())])
+        shares = torch.tensor(rows).double()
         broken = (shares[:, 1::2] > error).sum(0).tolist()
         mean = [f"{100 * x:.1f}" for x in shares[:, :4].nanmean(0).tolist()]
         nothing = int((shares[:, 0] == 0).sum())
@@ -131,13 +131,13 @@ def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
 def sets_row(entry: zoo.Entry) -> list[str]:
     """Coverage and size of the sets of classes."""
     (ood,) = entry.ood.values()
-    found = []
+    rows = []
     for first, second in random_splits(entry, 10):
         accept = Acceptance().calibrate(first.logits, first.target)
         sets, empty = accept.sets(second.logits), accept.sets(ood.logits).sum(1) == 0
         covers = sets.gather(1, second.target.unsqueeze(1))
-        found.append([covers.double().mean(), sets.sum(1).double().mean(), empty.double().mean()])
-    covered, size, empty_share = torch.tensor(found).double().mean(0).tolist()
+        rows.append([covers.double().mean(), sets.sum(1).double().mean(), empty.double().mean()])
+    covered, size, empty_share = torch.tensor(rows).double().mean(0).tolist()
     return [entry.name, f"{100 * covered:.1f}", f"{size:.2f}", f"{100 * empty_share:.1f}"]
 
 
@@ -159,29 +159,29 @@ def paper_flags(logits: Tensor, alpha: float) -> Tensor:
 
 def level_rows(entry: zoo.Entry) -> Iterator[list[str]]:
     """Level and power of each test, and of the paper's."""
-    held_out, known, unknown = parts(entry)
+    held_out, test_set, ood = parts(entry)
     for name, options in TESTS.items():
         test = ConformalTest(**options).calibrate(held_out)  # type: ignore[arg-type]
-        yield [entry.name, name, *(share(test.flag(x, level)) for level in LEVELS for x in (known, unknown))]
-    yield [entry.name, "the paper's", *(share(paper_flags(x, level)) for level in LEVELS for x in (known, unknown))]
+        yield [entry.name, name, *(share(test.flag(x, level)) for level in LEVELS for x in (test_set, ood))]
+    yield [entry.name, "the paper's", *(share(paper_flags(x, level)) for level in LEVELS for x in (test_set, ood))]
 
 
 def discovery_rows(entry: zoo.Entry) -> Iterator[list[str]]:
     """What is found in mixed batches, and how much of it is false."""
-    held_out, known, unknown = parts(entry)
-    pool = torch.cat([held_out, known])
+    held_out, test_set, ood = parts(entry)
+    pool = torch.cat([held_out, test_set])
     for name in list(TESTS)[:3]:
         cells = []
         for rate in RATES:
-            found, false = [], []
+            counts, false = [], []
             for seed in range(20):
                 generator = torch.Generator().manual_seed(seed)
                 first, second = draw(pool, len(held_out) + 1_000, generator).split([len(held_out), 1_000])
-                batch = torch.cat([second, draw(unknown, 250, generator)])
+                batch = torch.cat([second, draw(ood, 250, generator)])
                 flags = ConformalTest(**TESTS[name]).calibrate(first).discoveries(batch, rate)  # type: ignore[arg-type]
-                found.append(flags.sum().item())
-                false.append(flags[:1_000].sum().item() / max(1, found[-1]))
-            cells += [f"{sum(found) / 20:.1f}", f"{100 * sum(false) / 20:.1f} %"]
+                counts.append(flags.sum().item())
+                false.append(flags[:1_000].sum().item() / max(1, counts[-1]))
+            cells += [f"{sum(counts) / 20:.1f}", f"{100 * sum(false) / 20:.1f} %"]
         yield [entry.name, name, *cells]
 
 
@@ -192,11 +192,11 @@ def draw(logits: Tensor, size: int, generator: torch.Generator) -> Tensor:
 
 def alarms(logits: Parts, first: int, chance: float, seed: int, **options: Any) -> tuple[float, bool]:
     """Samples after the change until the alarm, inf without one, and whether its range contains the change."""
-    held_out, known, unknown = logits
+    held_out, test_set, ood = logits
     generator = torch.Generator().manual_seed(seed)
-    before, after = draw(known, first + AFTER, generator).split([first, AFTER])
+    before, after = draw(test_set, first + AFTER, generator).split([first, AFTER])
     foreign = torch.rand(len(after), generator=generator) < chance
-    stream = torch.cat([before, torch.where(foreign[:, None], draw(unknown, len(after), generator), after)])
+    stream = torch.cat([before, torch.where(foreign[:, None], draw(ood, len(after), generator), after)])
     monitor = DriftMonitor(ConformalTest(**options).calibrate(held_out), ALPHA, seed=seed)
     monitor.update(stream)
     low, high = monitor.change or (0, -1)
@@ -208,9 +208,9 @@ def until_alarm(monitor: DriftMonitor, first: int) -> float:
     return int(monitor.alarm_at) - first if bool(monitor.alarm) else math.inf
 
 
-def false_alarms(held_out: Tensor, known: Tensor) -> int:
+def false_alarms(held_out: Tensor, test_set: Tensor) -> int:
     """In how many streams of in-distribution samples there is an alarm. All samples are drawn from one pool."""
-    pool, count = torch.cat([held_out, known]), 0
+    pool, count = torch.cat([held_out, test_set]), 0
     for seed in range(STREAMS):
         rows = draw(pool, len(pool), torch.Generator().manual_seed(seed))
         monitor = DriftMonitor(ConformalTest().calibrate(rows[LENGTH:]), ALPHA, seed=seed)
@@ -221,47 +221,47 @@ def false_alarms(held_out: Tensor, known: Tensor) -> int:
 
 def quantile(values: Sequence[float], chance: float) -> str:
     """A quantile of numbers of samples."""
-    found = sorted(values)[math.ceil(chance * len(values)) - 1]
-    return "none" if math.isinf(found) else f"{found:.0f}"
+    value = sorted(values)[math.ceil(chance * len(values)) - 1]
+    return "none" if math.isinf(value) else f"{value:.0f}"
 
 
 def alarm_cells(logits: Parts, first: int, **options: Any) -> list[str]:
     """How soon alarms come, how many ranges hold the change, and how many are early; for both kinds of change."""
     cells = []
     for chance in (1.0, MIXED):
-        found = [alarms(logits, first, chance, seed, **options) for seed in range(STREAMS)]
-        late = [at if at > 0 else math.inf for at, _ in found]
-        held = [inside for at, inside in found if 0 < at < math.inf]
+        outcomes = [alarms(logits, first, chance, seed, **options) for seed in range(STREAMS)]
+        late = [at if at > 0 else math.inf for at, _ in outcomes]
+        held = [inside for at, inside in outcomes if 0 < at < math.inf]
         share = f"{sum(held) / len(held):.0%}" if held else ""
-        cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", share, str(sum(at <= 0 for at, _ in found))]
+        cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", share, str(sum(at <= 0 for at, _ in outcomes))]
     return cells
 
 
 def other_row(entry: zoo.Entry) -> list[str]:
     """Alarms after a long time, and when classes vanish."""
-    held_out, known, unknown = parts(entry)
+    held_out, test_set, ood = parts(entry)
     target = entry.test_and_splits()[0].target
     test, cells = ConformalTest().calibrate(held_out), []
-    found: dict[str, list[float]] = {"alpha": [], "run length": [], "scores": [], "mix": []}
+    delays: dict[str, list[float]] = {"alpha": [], "run length": [], "scores": [], "mix": []}
     for seed in range(SMALL):
         generator = torch.Generator().manual_seed(seed)
-        long = known[torch.randint(len(known), (10_000,), generator=generator)]
-        stream = torch.cat([long, draw(unknown, 300, generator)])
-        order = torch.randperm(len(known), generator=generator)
-        kept = torch.randperm(known.shape[-1], generator=generator)[: round(known.shape[-1] / 3)]
+        long = test_set[torch.randint(len(test_set), (10_000,), generator=generator)]
+        stream = torch.cat([long, draw(ood, 300, generator)])
+        order = torch.randperm(len(test_set), generator=generator)
+        kept = torch.randperm(test_set.shape[-1], generator=generator)[: round(test_set.shape[-1] / 3)]
         later = order[500:][torch.isin(target[order[500:]], kept)][:AFTER]
-        fewer = known[torch.cat([order[:500], later])]
+        fewer = test_set[torch.cat([order[:500], later])]
         ways: list[tuple[Tensor, int, dict[str, Any]]] = [
             (stream, 10_000, {"alpha": ALPHA}),
             (stream, 10_000, {"run_length": 100_000}),
             (fewer, 500, {"alpha": ALPHA}),
             (fewer, 500, {"alpha": ALPHA, "mix": True}),
         ]
-        for (samples, first, how), times in zip(ways, found.values(), strict=True):
-            monitor = DriftMonitor(test, seed=seed, **how)
+        for (samples, first, options), times in zip(ways, delays.values(), strict=True):
+            monitor = DriftMonitor(test, seed=seed, **options)
             monitor.update(samples)
             times.append(until_alarm(monitor, first))
-    for times in found.values():
+    for times in delays.values():
         late = [at for at in times if 0 < at < math.inf]
         cells.append(f"{quantile(late, 0.5) if late else 'none'} ({len(late)})")
     return [entry.name, *cells]
@@ -269,15 +269,15 @@ def other_row(entry: zoo.Entry) -> list[str]:
 
 def dependent_row(entry: zoo.Entry) -> list[str]:
     """False alarms of samples in a random order, twice each, and sorted."""
-    held_out, known, _ = parts(entry)
+    held_out, test_set, _ = parts(entry)
     target = entry.test_and_splits()[0].target
     test, counts, warned = ConformalTest().calibrate(held_out), [0, 0, 0], 0
     for seed in range(SMALL):
-        rows = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:1_000]
+        rows = torch.randperm(len(test_set), generator=torch.Generator().manual_seed(seed))[:1_000]
         sorted_rows = rows[target[rows].argsort()]
         for way, stream in enumerate([rows, rows[:500].repeat_interleave(2), sorted_rows]):
             monitor = DriftMonitor(test, LEVELS[0], seed=seed)
-            monitor.update(known[stream])
+            monitor.update(test_set[stream])
             counts[way] += bool(monitor.alarm)
             correlation, error = monitor.dependence
             warned += way == 1 and correlation > 3 * error
@@ -305,7 +305,7 @@ def page() -> str:
         accepted = [row for entry in entries for row in accept_rows(entry)]
         sets = [sets_row(entry) for entry in entries]
         levels = [row for entry in entries for row in level_rows(entry)]
-        found = [row for entry in entries for row in discovery_rows(entry)]
+        discoveries = [row for entry in entries for row in discovery_rows(entry)]
         streams = [row for entry in entries for row in stream_rows(entry)]
         beyond = [beyond_row(entry) for entry in entries]
         others = [other_row(entry) for entry in entries]
@@ -329,7 +329,7 @@ def page() -> str:
         (INTRODUCTION, ["error", *rules], accepted),
         (SETS, ["covered %", "mean size", "empty on the OOD set %"], sets),
         (LEVEL_TEXT, ["test", *of_levels], levels),
-        (DISCOVERIES, ["test", *of_rates], found),
+        (DISCOVERIES, ["test", *of_rates], discoveries),
         (STREAM, ["before", *of_streams, "false alarms"], streams),
         (BEYOND, of_streams, beyond),
         (OTHERS, of_others, others),

@@ -123,8 +123,8 @@ def page(works: list[Work], assumed: Assumed) -> str:
     rows = []
     for work in works:
         for gpus in GPUS:
-            found = parts(work, gpus, assumed)
-            rows.append([work.name, str(gpus), *map(span, found.values()), max(found, key=lambda x: found[x])])
+            seconds = parts(work, gpus, assumed)
+            rows.append([work.name, str(gpus), *map(span, seconds.values()), max(seconds, key=lambda x: seconds[x])])
     costs = [_costs(work) for work in works]
     names = ["job", "bytes read", "decoding, core ms", "model, GFLOP", "logits, bytes", "bytes written"]
     return f"""# An estimate on paper: 1e9 images, 1e12 tokens

@@ -217,14 +217,14 @@ def sets_study(n: int, repetitions: int) -> list[dict[str, Any]]:
         top = truth.chances.gather(1, truth.logits.argmax(1, keepdim=True))[:, 0]
         for nonempty, by_class in ((False, False), (True, False), (False, True), (True, True)):
             case = f"{name}, {'never empty' if nonempty else 'plain'}, {'by class' if by_class else 'all classes'}"
-            numbers, found = random_numbers(0, "sets", case, str(n)), []
+            numbers, shares = random_numbers(0, "sets", case, str(n)), []
             for _ in range(repetitions):
                 accept = Acceptance("prediction", resolution=1024).calibrate(*truth.draw(n, numbers))
                 sets = accept.sets(truth.logits, 0.9, nonempty=nonempty, by_class=by_class)
                 within, empty = truth.chances * sets, ~sets.any(1)
                 some = [within.sum() / len(sets), empty.double().mean(), top[empty].mean()]
-                found.append([*some, *(within.sum(0) / truth.chances.sum(0))])
-            means, spread = numpy.mean(found, 0), numpy.std(found, 0) / math.sqrt(repetitions)
+                shares.append([*some, *(within.sum(0) / truth.chances.sum(0))])
+            means, spread = numpy.mean(shares, 0), numpy.std(shares, 0) / math.sqrt(repetitions)
             places = {"covered": 0, "covered, worst class": 3 + int(means[3:].argmin())}
             places |= {} if means[1] < 1e-3 else {"empty": 1, "top class correct if empty": 2}
             for what, i in places.items():
@@ -239,10 +239,10 @@ def classes_study(n: int, repetitions: int) -> list[dict[str, Any]]:
     rows = []
     for lost in (0.0, 0.12):
         truth = network("resnet20-cifar10", 1.0)
-        own = (truth.logits.argmax(1) == 0).double().unsqueeze(1)
+        in_class = (truth.logits.argmax(1) == 0).double().unsqueeze(1)
         change = torch.full_like(truth.chances, lost / 9)
         change[:, 0] = -lost
-        chances = (truth.chances + own * change).clamp_min(0)
+        chances = (truth.chances + in_class * change).clamp_min(0)
         truth = Population(truth.logits, chances / chances.sum(1, keepdim=True))
         numbers, some, first = random_numbers(0, "classes", str(lost), str(n)), [], []
         for _ in range(repetitions):

@@ -28,17 +28,17 @@ def headline(entry: zoo.Entry) -> dict[str, float | None]:
         results = evaluate(test, entry.ood, calibration=splits).results
     advice: Any = calibration_advice(results)
     rates, accepted = flagged(results).set_index("kind")["flagged"], results.acceptance.iloc[0]
-    found = {"accuracy": results.settings["accuracy"], "ece": advice.plain["ece"]}
-    found["calibrated_ece"] = math.nan if advice.best is None else advice.best["ece"]
-    found |= {"coverage": accepted["accepted"], "risk": accepted["wrong"], "fpr": rates["id"]}
-    found |= {"detection_rate": rates["ood"], "delay": results.delays["delay"].iloc[0]}
-    return {name: None if math.isnan(value) else round(float(value), 4) for name, value in found.items()}
+    numbers = {"accuracy": results.settings["accuracy"], "ece": advice.plain["ece"]}
+    numbers["calibrated_ece"] = math.nan if advice.best is None else advice.best["ece"]
+    numbers |= {"coverage": accepted["accepted"], "risk": accepted["wrong"], "fpr": rates["id"]}
+    numbers |= {"detection_rate": rates["ood"], "delay": results.delays["delay"].iloc[0]}
+    return {name: None if math.isnan(value) else round(float(value), 4) for name, value in numbers.items()}
 
 
 def main() -> None:
     """Write the file."""
-    found = {name: headline(zoo.load(name)) for name in zoo.names()}
-    write_page(PAGE, json.dumps(found, indent=1) + "\n")
+    models = {name: headline(zoo.load(name)) for name in zoo.names()}
+    write_page(PAGE, json.dumps(models, indent=1) + "\n")
 
 
 if __name__ == "__main__":

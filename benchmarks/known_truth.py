@@ -61,10 +61,10 @@ class Normals(NamedTuple):
     shift: float
     spread: float = 1.0
 
-    def draw(self, known: int, strange: int, numbers: Any) -> tuple[Tensor, Tensor]:
+    def draw(self, id_samples: int, ood_samples: int, numbers: Any) -> tuple[Tensor, Tensor]:
         """Scores of both sets."""
-        first = numbers.normal(self.shift, self.spread, known)
-        return torch.from_numpy(first), torch.from_numpy(numbers.normal(0, 1, strange))
+        first = numbers.normal(self.shift, self.spread, id_samples)
+        return torch.from_numpy(first), torch.from_numpy(numbers.normal(0, 1, ood_samples))
 
     def truth(self, ratio: float) -> dict[str, float]:
         """AUROC, FPR95 and average precision, with `ratio` out-of-distribution samples for each other."""

@@ -46,7 +46,7 @@ def probe(logits: Tensor) -> Tensor:
 def contestants(logits: Tensor) -> dict[str, Run]:
     """What is timed on one batch of logits."""
     there = torch.empty_like(logits)
-    found: dict[str, Run] = {
+    runs: dict[str, Run] = {
         "amax": lambda: logits.amax(-1),
         "softmax": lambda: logits.softmax(-1),
         "softmax into": lambda: torch.softmax(logits, -1, out=there),
@@ -54,15 +54,15 @@ def contestants(logits: Tensor) -> dict[str, Run]:
     }
     for name, function in (("coins", bag_of_coins), ("probe", probe)):
         ways = (function, in_torch(function), compiled(function))
-        found |= {name + path: partial(way, logits) for path, way in zip(PATHS, ways, strict=True)}
-    return found
+        runs |= {name + path: partial(way, logits) for path, way in zip(PATHS, ways, strict=True)}
+    return runs
 
 
 def time_shape(rows: int, classes: int) -> list[dict[str, object]]:
     """The times of all contestants in milliseconds, one row per dtype; the dtypes take turns too."""
     logits = 4 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(0))
-    found = {str(dtype).removeprefix("torch."): contestants(logits.to(dtype)) for dtype in DTYPES}
-    runs = {f"{dtype} {name}": run for dtype, all_runs in found.items() for name, run in all_runs.items()}
+    by_dtype = {str(dtype).removeprefix("torch."): contestants(logits.to(dtype)) for dtype in DTYPES}
+    runs = {f"{dtype} {name}": run for dtype, all_runs in by_dtype.items() for name, run in all_runs.items()}
     # What torch compiles has threads of its own, which keep spinning after a call and slow down whoever comes next.
     apart = {name: run for name, run in runs.items() if name.endswith(PATHS[-1])}
     best = best_times({name: run for name, run in runs.items() if name not in apart}, seconds=6)
@@ -70,27 +70,27 @@ def time_shape(rows: int, classes: int) -> list[dict[str, object]]:
     return [
         {"rows": rows, "classes": classes, "dtype": dtype}
         | {name: round(1e3 * best[f"{dtype} {name}"], 4) for name in all_runs}
-        for dtype, all_runs in found.items()
+        for dtype, all_runs in by_dtype.items()
     ]
 
 
 def shape_targets(table: list[dict[str, object]]) -> list[dict[str, object]]:
     """The ratios of one shape with their targets."""
-    found = []
+    targets = []
     for row in table:
         rows, classes = int(str(row["rows"])), int(str(row["classes"]))
         where = f"({rows}, {classes}) {row['dtype']}"
         if row["dtype"] == "float32" and (rows, classes) in LIMITS:
             limit = LIMITS[rows, classes]
-            found.append(target(f"coins / softmax into, {where}", ratio(row, "coins", "softmax into"), limit))
+            targets.append(target(f"coins / softmax into, {where}", ratio(row, "coins", "softmax into"), limit))
         if classes >= 1_000:
-            found.append(target(f"coins / amax, {where}", ratio(row, "coins", "amax"), 2.5))
+            targets.append(target(f"coins / amax, {where}", ratio(row, "coins", "amax"), 2.5))
         if classes >= 1_000 or classes == 10:
             limit = 1 / 20 if classes >= 1_000 else 1 / 8
-            found.append(target(f"probe / obvious, {where}", ratio(row, "probe", "obvious"), limit))
+            targets.append(target(f"probe / obvious, {where}", ratio(row, "probe", "obvious"), limit))
     single, half = (float(str(row["coins"])) for row in table)
     name = f"coins, bfloat16 / float32, ({table[0]['rows']}, {table[0]['classes']})"
-    return [*found, target(name, half / single, 1.0)]
+    return [*targets, target(name, half / single, 1.0)]
 
 
 def linear_targets() -> list[dict[str, object]]:
@@ -141,9 +141,12 @@ def figure(rows: Sequence[Mapping[str, object]]) -> Figure:
         axis.barh(range(3), times, color=(ORANGE, SKY, BLUE), height=0.65)
         for row, time in enumerate(times):
             write_on(axis, time, row, f"{time:.3g} ms", xytext=(4, -3))
-        axis.set(title="{:,} × {:,} logits".format(*shape), xlabel="ms", xlim=(0, 1.35 * max(times)), ylim=(2.6, -0.6))
+        axis.set(title="{:,} × {:,} logits".format(*shape), xlabel="ms", xlim=(0, 1.6 * max(times)), ylim=(2.6, -0.6))
         axis.set_yticks(range(3), ways if axis is axes[0] else [""] * 3)
-    return finish(drawing, axes, None)
+    finish(drawing, axes, None)
+    for axis in axes:
+        axis.grid(visible=False, axis="y")  # it would cross the numbers
+    return drawing
 
 
 def main() -> None:

@@ -82,12 +82,12 @@ def _of_entry(
     rows = []
     for against, sides in pairs.items():
         ranked = _ranked(sides, chosen)
-        found = {score: separate(*pair) for score, pair in ranked.items()}
+        separations = {score: separate(*pair) for score, pair in ranked.items()}
         for score, pair in ranked.items():
             numbers = random_numbers(SEED, name, samples, against, score)
-            around = separation_intervals(found[score], *pair, replicates, numbers)["auroc"]
+            around = separation_intervals(separations[score], *pair, replicates, numbers)["auroc"]
             what = {"entry": name, "samples": samples, "against": against, "score": score}
-            values = _values(found[score], around, {base: found[base] for base in BASELINES})
+            values = _values(separations[score], around, {base: separations[base] for base in BASELINES})
             rows.append({**what, "temperature": chosen.get(score.removeprefix("T: ")), **values})
     return rows
 

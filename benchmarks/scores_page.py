@@ -49,16 +49,16 @@ def page(table: pd.DataFrame) -> str:
 def conclusions(chosen: pd.DataFrame) -> list[str]:
     """What the intervals allow to say of each way to choose T."""
     ood, wrong = chosen[chosen["against"] != "wrong"], chosen[chosen["against"] == "wrong"]
-    said = []
+    sentences = []
     for score in [x for x in chosen["score"].unique() if x not in BASELINES[:3]]:
         mine = ood[ood["score"] == score]
         against = "; ".join(f"{symbol(base)}: {_count(mine, base)}" for base in BASELINES if base != score)
         errors = _count(wrong[wrong["score"] == score], "msp")
-        said.append(
+        sentences.append(
             f"**{_name(score)}** ({_temperatures(mine)}), compared on OOD data with {against}. On wrong predictions, "
             f"compared with {symbol('msp')}: {errors}."
         )
-    return said
+    return sentences
 
 
 def _count(rows: pd.DataFrame, base: str) -> str:
@@ -90,8 +90,8 @@ def _rule_table(rows: pd.DataFrame) -> str:
     lines = []
     for _, row in rows.iterrows():
         differences = [_value(row, f"versus_{base}", sign=True) for base in BASELINES]
-        own = "" if pd.isna(row["temperature"]) else number(row["temperature"], 2)
-        lines.append([_name(row["score"]), own, _value(row), *differences])
+        temperature = "" if pd.isna(row["temperature"]) else number(row["temperature"], 2)
+        lines.append([_name(row["score"]), temperature, _value(row), *differences])
     return markdown_table(columns, lines)
 
 

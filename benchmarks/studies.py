@@ -108,11 +108,11 @@ def calibration_study(n: int, repetitions: int) -> list[Row]:
 
 
 def _judged(methods: Mapping[str, Any], logits: Tensor, target: Tensor) -> dict[str, CalibratedSamples]:
-    found = {}
+    counts = {}
     for name, method in methods.items():
         confidence, prediction = say(method, logits)
-        found[name] = CalibratedSamples(confidence, prediction == target, torch.zeros_like(confidence))
-    return found
+        counts[name] = CalibratedSamples(confidence, prediction == target, torch.zeros_like(confidence))
+    return counts
 
 
 def separation_study(n: int, repetitions: int) -> list[Row]:
@@ -126,9 +126,9 @@ def separation_study(n: int, repetitions: int) -> list[Row]:
         counts = {name: Count(case, name, value) for name, value in scores.truth(strange / n).items()}
         for _ in range(repetitions):
             pair = tuple(map(rank_scores, scores.draw(n, strange, numbers)))
-            found = separation_intervals(separate(*pair), *pair, REPLICATES, numbers)
+            intervals = separation_intervals(separate(*pair), *pair, REPLICATES, numbers)
             for name, count in counts.items():
-                count.add(*found[name])
+                count.add(*intervals[name])
         rows += [count.row() for count in counts.values()]
     return rows
 
@@ -139,8 +139,8 @@ def nearly_equal_study(n: int, repetitions: int) -> list[Row]:
     population, scores = network("vit-cifar10", 1.0), normals(0.855)
     logits, anew = population.logits, torch.rand(len(population.logits), 1, generator=random) < 0.01
     others = torch.where(anew, logits[torch.randperm(len(logits), generator=random)], logits)
-    said = [x.softmax(-1).max(-1) for x in (others, logits)]
-    errors = [population.true_error(*x) for x in said]
+    confidences = [x.softmax(-1).max(-1) for x in (others, logits)]
+    errors = [population.true_error(*x) for x in confidences]
     truth = {"AUROC": 0.01 * (0.5 - 0.855), "ECE": errors[0] - errors[1]}  # a new score is that of an OOD sample
     counts = [Count("1 % of the rows differ", f"{what} of two models", value) for what, value in truth.items()]
     for _ in range(repetitions):
@@ -149,7 +149,7 @@ def nearly_equal_study(n: int, repetitions: int) -> list[Row]:
         counts[0].add(*area_difference(*(separate(*map(rank_scores, x)) for x in (changed, sets)))[1:])
         rows = torch.from_numpy(numbers.integers(len(logits), size=n))
         target = (population.chances[rows].cumsum(1) < torch.rand(n, 1, generator=random)).sum(1).clamp_max(9)
-        judged = [CalibratedSamples(top[rows], place[rows] == target, target[:0]) for top, place in said]
+        judged = [CalibratedSamples(top[rows], place[rows] == target, target[:0]) for top, place in confidences]
         counts[1].add(*model_error_difference(*judged, BINS, REPLICATES, numbers)[1:])
     return [count.row() for count in counts]
 
@@ -202,12 +202,12 @@ def null_tables(n: int, numbers: Any, gaps: Any, sets: int = 10, replicates: int
         ranked.append({name: rank_scores(value) for name, value in values.items()})
     rows, added = [], [gaps.iloc[:1].assign(kind="id")]
     for i, other in enumerate(ranked[1:]):
-        found = {name: separate(ranked[0][name], other[name]) for name in other}
+        separations = {name: separate(ranked[0][name], other[name]) for name in other}
         added.append(gaps.iloc[:1].assign(set=f"set {i}", kind="ood"))
-        for name, result in found.items():
+        for name, result in separations.items():
             ends = separation_intervals(result, ranked[0][name], other[name], replicates, numbers, cells=128)["auroc"]
             row = dict(zip(("auroc", "auroc_low", "auroc_high"), (result.auroc, *ends), strict=True))
-            versus = paired_difference(result, found["msp"])
+            versus = paired_difference(result, separations["msp"])
             row |= dict(zip(("versus_msp", "versus_msp_low", "versus_msp_high"), versus, strict=True))
             row |= {"fpr95": result.fpr95, "kind": "score", "upside_down": name == "structural_score"}
             rows.append({"ood": f"set {i}", "score": name, **row})
@@ -218,11 +218,11 @@ def beyond_study(n: int, repetitions: int) -> list[Row]:
     """What ρ is found to add to a model of confidence, where it tells nothing and where it tells little."""
     rows = []
     for case, evenness in (("ρ tells nothing", 1.0), ("ρ tells a little", 1.15)):
-        numbers, found = random_numbers(0, "beyond", case, str(n)), []
+        numbers, outcomes = random_numbers(0, "beyond", case, str(n)), []
         for _ in range(repetitions):
             sets = made_logits(n, numbers, evenness=1.0), made_logits(n, numbers, evenness=evenness, doubt=-0.4)
-            found.append(gain(*map(columns_of, sets), ["p̂"], ["ρ"])[1:])
-        gained, low, high = numpy.array(found).T
+            outcomes.append(gain(*map(columns_of, sets), ["p̂"], ["ρ"])[1:])
+        gained, low, high = numpy.array(outcomes).T
         shares = {"interval above 0": low > 0, "interval below 0": high < 0, "mean": gained}
         rows += [
             {"case": case, "what": f"gained by ρ: {x}", "share": round(float(y.mean()), 4)} for x, y in shares.items()

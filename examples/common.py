@@ -44,13 +44,13 @@ def loaders(args: argparse.Namespace) -> tuple[DataLoader, list[DataLoader]]:
 
     Validation images are 5,000 held out from the training set; the test set is for the end.
     """
-    train, known, unknown = synthetic() if args.smoke else cifar_and_svhn(args.data_dir, args.known)
+    train, validation, ood = synthetic() if args.smoke else cifar_and_svhn(args.data_dir, args.known)
     options: dict[str, Any] = {"batch_size": args.batch_size, "num_workers": args.workers}
     options |= {"persistent_workers": args.workers > 0, "pin_memory": torch.cuda.is_available()}
     if isinstance(train, Images):
         options["collate_fn"] = whole
     return DataLoader(train, shuffle=True, drop_last=True, **options), [
-        DataLoader(x, **options) for x in (known, unknown)
+        DataLoader(x, **options) for x in (validation, ood)
     ]
 
 

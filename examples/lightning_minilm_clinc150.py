@@ -158,9 +158,9 @@ def embedded(model: SentenceClassifier, data: Encoded, batch: int = 250) -> list
     """The samples with their embeddings instead of tokens."""
     model.eval()
     loader = DataLoader(data, batch, collate_fn=data.collate)
-    found = torch.cat([model.embed(x["input_ids"], x["attention_mask"]) for x in loader])
+    embeddings = torch.cat([model.embed(x["input_ids"], x["attention_mask"]) for x in loader])
     model.train()
-    return [{"embedding": row, "labels": label} for row, label in zip(found, data.labels, strict=True)]
+    return [{"embedding": row, "labels": label} for row, label in zip(embeddings, data.labels, strict=True)]
 
 
 def main() -> None:

@@ -99,9 +99,9 @@ def read_texts(folder: Path) -> tuple[Texts, Texts, Texts]:
     texts, labels = from_folder(folder, "train")
     order = list(range(len(labels)))
     random.Random(42).shuffle(order)
-    known, rest = (([texts[i] for i in part], [labels[i] for i in part]) for part in (order[:5000], order[5000:]))
+    validation, rest = (([texts[i] for i in part], [labels[i] for i in part]) for part in (order[:5000], order[5000:]))
     strange, _ = from_folder(folder, "dbpedia")
-    return rest, known, (strange[:5000], [0] * 5000)
+    return rest, validation, (strange[:5000], [0] * 5000)
 
 
 def main() -> None:
@@ -110,14 +110,14 @@ def main() -> None:
     pl.seed_everything(42)
     if args.smoke:
         args.lr = 5e-3
-        train, known = made_up(400, seed=0), made_up(48, seed=1)
+        train, validation = made_up(400, seed=0), made_up(48, seed=1)
         strange: Texts = (["An unrelated line about nothing in particular"] * 48, [0] * 48)
     else:
-        train, known, strange = read_texts(args.data_dir)
+        train, validation, strange = read_texts(args.data_dir)
     tokenizer = train_tokenizer(train[0], 400 if args.smoke else 8000)
     args.output_dir.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(args.output_dir / "tokenizer")
-    sets = [Encoded(tokenizer, texts) for texts in (train, known, strange)]
+    sets = [Encoded(tokenizer, texts) for texts in (train, validation, strange)]
     first, *others = (
         DataLoader(x, args.batch_size, shuffle=x is sets[0], collate_fn=x.collate, num_workers=args.workers)
         for x in sets

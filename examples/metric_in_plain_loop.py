@@ -22,8 +22,8 @@ KEYS = ("accuracy", "confidence", "dominance", "gap", "free_gap", "ece", "msp_au
 def real_data(root: str) -> list[Dataset]:
     """CIFAR-10 for training and validation, and SVHN."""
     prepare = transforms.Compose([transforms.ToTensor(), transforms.Normalize([0.49, 0.48, 0.45], [0.25, 0.24, 0.26])])
-    known = [datasets.CIFAR10(root, train, prepare, download=True) for train in (True, False)]
-    return [*known, datasets.SVHN(root, "test", prepare, download=True)]
+    images = [datasets.CIFAR10(root, train, prepare, download=True) for train in (True, False)]
+    return [*images, datasets.SVHN(root, "test", prepare, download=True)]
 
 
 def smoke_data() -> list[Dataset]:

@@ -39,7 +39,10 @@ def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
         return axes[0].figure, axes
     library = require("matplotlib", "figure", purpose="plots need")
     figure = library.figure.Figure(figsize=(4.6 * count, 3.8), layout="constrained")
-    return figure, list(figure.subplots(1, count, squeeze=False).flat)
+    axes = list(figure.subplots(1, count, squeeze=False).flat)
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
 
 
 def image(figure: Any, kind: str) -> bytes:

@@ -74,7 +74,7 @@ def _load(name: str, folder: Path, gguf: str | None, before: tuple[int, ...], sh
 
 def _columns(model: Model, args: Any, names: tuple[str, ...] = tuple(SETS)) -> dict[str, Columns]:
     """The columns of every set whose texts are there."""
-    found = {}
+    columns = {}
     for name in names:
         texts = SETS[name]
         if texts.needs_data and not (args.data / "load.py").exists():
@@ -82,8 +82,8 @@ def _columns(model: Model, args: Any, names: tuple[str, ...] = tuple(SETS)) -> d
         elif name.startswith("manuals") and not MANUALS.exists():
             print(f"skipping {name}: expected manual pages in {MANUALS}")
         else:
-            found[name] = collect(model, name, texts, args.data, args.cache)
-    return found
+            columns[name] = collect(model, name, texts, args.data, args.cache)
+    return columns
 
 
 if __name__ == "__main__":

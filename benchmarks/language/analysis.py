@@ -39,20 +39,20 @@ Row = dict[str, object]
 
 def rows_of(model: str, sets: Mapping[str, Columns]) -> list[Row]:
     """All rows of one model."""
-    found = []
+    rows = []
     for name, columns in sets.items():
         print(f"resampling {model}, {name}", flush=True)
-        found += [_row(model, name, what, value) for what, value in set_numbers(columns)]
-        found += [_row(model, name, what, value) for what, value in bin_numbers(columns)]
+        rows += [_row(model, name, what, value) for what, value in set_numbers(columns)]
+        rows += [_row(model, name, what, value) for what, value in bin_numbers(columns)]
     for one, other in CONTRASTS:
         if one in sets and other in sets:
             numbers = contrast_numbers(sets[one], sets[other])
-            found += [_row(model, f"{one} / {other}", what, value) for what, value in numbers]
-    return found
+            rows += [_row(model, f"{one} / {other}", what, value) for what, value in numbers]
+    return rows
 
 
-def _row(model: str, name: str, what: str, found: Estimate | float) -> Row:
-    value, low, high = found if isinstance(found, Estimate) else (found, math.nan, math.nan)
+def _row(model: str, name: str, what: str, estimate: Estimate | float) -> Row:
+    value, low, high = estimate if isinstance(estimate, Estimate) else (estimate, math.nan, math.nan)
     return {"model": model, "set": name, "what": what, "value": value, "low": low, "high": high}
 
 

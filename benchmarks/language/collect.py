@@ -37,19 +37,19 @@ class Model(NamedTuple):
 def collect(model: Model, name: str, texts: TextSet, data: Path, cache: Path) -> Columns:
     """The columns of a set. What the folder `cache` has is not computed again; every new document is put there."""
     path = cache / f"{model.name}, {name}.pt".replace(", ", "_").replace(" ", "-")
-    found: Columns = torch.load(path, weights_only=True) if path.exists() else {}
-    known, start = (int(found["document"].max()) + 1 if found else 0), time.perf_counter()
+    columns: Columns = torch.load(path, weights_only=True) if path.exists() else {}
+    first, start = (int(columns["document"].max()) + 1 if columns else 0), time.perf_counter()
     for number, (ids, size) in enumerate(documents(model, texts, data)):
-        if number < known:
+        if number < first:
             continue
         part = _columns(model, ids)
         count = len(part["rank"])
         part |= {"document": torch.full((count,), number), "bytes": torch.full((count,), size / count)}
-        found = {key: torch.cat([found[key], value]) if found else value for key, value in part.items()}
+        columns = {key: torch.cat([columns[key], value]) if columns else value for key, value in part.items()}
         with replacing(path) as temporary:
-            torch.save(found, temporary)
+            torch.save(columns, temporary)
         print(f"{model.name}, {name}: document {number + 1}, {time.perf_counter() - start:.0f} s", flush=True)
-    return found
+    return columns
 
 
 def documents(model: Model, texts: TextSet, data: Path) -> Iterator[tuple[list[int], int]]:
@@ -72,15 +72,15 @@ def _columns(model: Model, ids: list[int]) -> Columns:
         windows = check_windows(None, None, model.model.config)
         for rows, token in text_logits(model.model, [ids], *windows, cached=cached):
             numbers = token_numbers(rows, token, rivals=1)
-            found = {name: getattr(numbers, name).double() for name in TOKEN_COLUMNS}
-            found |= unsaturated_scores(rows, ["energy", "logit_gap"])
+            columns = {name: getattr(numbers, name).double() for name in TOKEN_COLUMNS}
+            columns |= unsaturated_scores(rows, ["energy", "logit_gap"])
             coins = bag_of_coins(rows.double())
             log_p = log_probabilities(rows.double(), coins.odds)
-            found["forced_gap"] = forced_gap(coins.odds, rows.shape[-1])
-            found["free_gap"] = coins.free_gap
-            found["right"] = (numbers.rivals[:, 0] == token).double()
-            found["squares"] = (2 * log_p).exp().sum(-1)
-            parts.append(found)
+            columns["forced_gap"] = forced_gap(coins.odds, rows.shape[-1])
+            columns["free_gap"] = coins.free_gap
+            columns["right"] = (numbers.rivals[:, 0] == token).double()
+            columns["squares"] = (2 * log_p).exp().sum(-1)
+            parts.append(columns)
     return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
 
 

@@ -67,7 +67,7 @@ def contrasts(table: pd.DataFrame, model: str) -> Any:
         for i, (way, label) in enumerate((("token", "single tokens"), ("document", "means of documents"))):
             _intervals(axis, [rows[f"{way}_{x}"] for x in NATURAL], i, label if axis is axes[0] else None)
         names = [SIGNED.get(x, NAMES.get(x, x)) for x in NATURAL]
-        _score_axis(axis, names, f"{one} against\n{other}", (0, 1), left=axis is axes[0])
+        _score_axis(axis, names, f"{one} against\n{other}", (0, 1.03), left=axis is axes[0])
     return finish(figure, axes, None)
 
 
@@ -80,11 +80,11 @@ def _intervals(axis: Any, rows: list[Any], i: int, label: str | None) -> None:
     if label and i == 0:
         write_on(axis, rows[0].value, heights[0], label, CYCLE[i], xytext=(0, 7), ha="center")
     elif label:
-        write_on(axis, rows[-1].value, heights[-1], label, CYCLE[i], xytext=(-4, -13))
+        write_on(axis, rows[-1].value, heights[-1], label, CYCLE[i], xytext=(-4, -14))
 
 
 def _score_axis(axis: Any, names: list[str], title: str, ends: tuple[float, float], *, left: bool) -> None:
     """The names of the scores on the left, chance in the middle."""
     axis.set_yticks(range(len(names)), names if left else [""] * len(names))
-    axis.set(xlim=ends, ylim=(len(names) - 0.2, -0.9), title=title, xlabel="AUROC; 0.5 is chance")
+    axis.set(xlim=ends, ylim=(len(names) + 0.3, -1.2), title=title, xlabel="AUROC; 0.5 is chance")
     axis.axvline(0.5, color=INK, linewidth=1, linestyle=":")

@@ -78,13 +78,13 @@ def cell(row: Any, digits: int = 3) -> str:
 def _present(table: pd.DataFrame, models: list[str]) -> list[tuple[str, str, dict[str, Any]]]:
     """Every model and set that was run."""
     pairs = [(model, name, of(table, model, name)) for model in models for name in SETS]
-    return [(model, name, found) for model, name, found in pairs if found]
+    return [(model, name, rows) for model, name, rows in pairs if rows]
 
 
 def _sets(table: pd.DataFrame, models: list[str]) -> str:
     rows = [
-        [model, name, SETS[name].what, f"{found['documents'].value:,.0f}", f"{found['tokens'].value:,.0f}"]
-        for model, name, found in _present(table, models)
+        [model, name, SETS[name].what, f"{x['documents'].value:,.0f}", f"{x['tokens'].value:,.0f}"]
+        for model, name, x in _present(table, models)
     ]
     return markdown_table(["model", "set", "what it is", "documents", "tokens scored"], rows)
 
@@ -105,8 +105,8 @@ def _calibration(table: pd.DataFrame, models: list[str]) -> list[str]:
 
 def _gap(table: pd.DataFrame, models: list[str]) -> str:
     rows = []
-    for model, name, found in _present(table, models):
-        share, rest = found["forced_share"], 1 - found["forced_variance"].value
+    for model, name, estimates in _present(table, models):
+        share, rest = estimates["forced_share"], 1 - estimates["forced_variance"].value
         rows.append([model, name, *(f"{100 * x:.4f} %" for x in (share.value, share.low)), f"{rest:.1e}"])
     return markdown_table(
         ["model", "set", "forced part of the mean gap", "at least", "part of the variance not forced"], rows
@@ -114,17 +114,17 @@ def _gap(table: pd.DataFrame, models: list[str]) -> str:
 
 
 def _separation(table: pd.DataFrame, sets: list[str], way: str) -> str:
-    found = {name: of(table, MAIN, name) for name in sets}
-    rows = [[SIGNED[score], *(cell(found[name][f"{way}_{score}"]) for name in sets)] for score in SCORES]
+    by_set = {name: of(table, MAIN, name) for name in sets}
+    rows = [[SIGNED[score], *(cell(by_set[name][f"{way}_{score}"]) for name in sets)] for score in SCORES]
     return markdown_table(["score", *sets], rows)
 
 
 def _contrasts(table: pd.DataFrame) -> str:
     rows = []
     for one, other in CONTRASTS:
-        found = of(table, MAIN, f"{one} / {other}")
-        for name in NATURAL if found else ():
-            values = [cell(found[f"{way}_{name}"]) for way in ("token", "document")]
+        estimates = of(table, MAIN, f"{one} / {other}")
+        for name in NATURAL if estimates else ():
+            values = [cell(estimates[f"{way}_{name}"]) for way in ("token", "document")]
             rows.append([f"{one} / {other}", SIGNED[name], *values])
     return markdown_table(["sets", "score", "by token", "by document"], rows)
 

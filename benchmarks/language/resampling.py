@@ -22,8 +22,8 @@ class Estimate(NamedTuple):
 
 def estimate(statistic: Statistic, document: Tensor, replicates: int = REPLICATES) -> Estimate:
     """The statistic with the quantiles that it has if documents are drawn with replacement; see `estimates`."""
-    (found,) = estimates(lambda weight: statistic(weight).unsqueeze(0), document, replicates)
-    return found
+    (result,) = estimates(lambda weight: statistic(weight).unsqueeze(0), document, replicates)
+    return result
 
 
 def estimates(statistics: Statistic, document: Tensor, replicates: int = REPLICATES) -> list[Estimate]:
@@ -37,8 +37,8 @@ def estimates(statistics: Statistic, document: Tensor, replicates: int = REPLICA
     number = int(document.max()) + 1
     random = torch.Generator().manual_seed(SEED)
     draws = torch.randint(number, (replicates, number), generator=random)
-    found = torch.stack([statistics(draw.bincount(minlength=number).double()[document]) for draw in draws])
-    ends = found.nanquantile(torch.tensor([0.025, 0.975], dtype=torch.float64), 0)
+    resampled = torch.stack([statistics(draw.bincount(minlength=number).double()[document]) for draw in draws])
+    ends = resampled.nanquantile(torch.tensor([0.025, 0.975], dtype=torch.float64), 0)
     values = statistics(torch.ones(len(document), dtype=torch.float64))
     return [Estimate(*row) for row in torch.stack([values, *ends], 1).tolist()]
 
@@ -103,8 +103,8 @@ def beyond(area: Statistic, within: Statistic, baseline: Statistic) -> Statistic
     """
 
     def statistics(weight: Tensor) -> Tensor:
-        own, base = within(weight), baseline(weight)
-        return torch.stack([area(weight), own, own - base, 1 - own - base])
+        stratified, base = within(weight), baseline(weight)
+        return torch.stack([area(weight), stratified, stratified - base, 1 - stratified - base])
 
     return statistics
 

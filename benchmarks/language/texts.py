@@ -87,11 +87,11 @@ def licences(_: Path) -> list[str]:
 
 def code(_: Path) -> list[str]:
     """From the middle of each module of Python's standard library on."""
-    found = []
+    texts = []
     for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         lines = file.read_text("utf-8", "ignore").splitlines(keepends=True)
-        found.append("".join(lines[len(lines) * 2 // 5 :]))
-    return found
+        texts.append("".join(lines[len(lines) * 2 // 5 :]))
+    return texts
 
 
 def manuals(language: str) -> list[str]:

@@ -34,7 +34,7 @@ def sample(root: Path, count: int, seed: int, only: str) -> list[Mutant]:
 
     The draw is by the text of a fault, so that changes elsewhere in the package leave it as it is.
     """
-    known = {line.split("  #")[0].strip() for line in KNOWN.read_text(encoding="utf-8").splitlines()}
+    equivalent = {line.split("  #")[0].strip() for line in KNOWN.read_text(encoding="utf-8").splitlines()}
     files = sorted(file.relative_to(root) for file in (root / "torch_boc").rglob("*.py"))
     every = [mutant for file in files if only in file.as_posix() for mutant in mutants(root, file)]
     alike: Counter[str] = Counter()
@@ -43,7 +43,7 @@ def sample(root: Path, count: int, seed: int, only: str) -> list[Mutant]:
         alike[identity(mutant)] += 1
         lots[mutant] = sha256(f"{seed} {identity(mutant)} {alike[identity(mutant)]}".encode()).digest()
     drawn = sorted(every, key=lots.__getitem__)[:count]
-    return [mutant for mutant in drawn if identity(mutant) not in known]
+    return [mutant for mutant in drawn if identity(mutant) not in equivalent]
 
 
 def identity(mutant: Mutant) -> str:
@@ -154,12 +154,12 @@ def main() -> int:
     if wrong:
         print(f"Tests that fail without a fault, so that what they found does not count: {', '.join(sorted(wrong))}")
     survivors = [outcome.mutant for outcome in outcomes if not outcome.killer]
-    found = sum(outcome.killer not in {"", *wrong} for outcome in outcomes)
+    detected = sum(outcome.killer not in {"", *wrong} for outcome in outcomes)
     minutes = (time.monotonic() - start) / 60
-    print(f"{found} of {len(outcomes)} faults found in {minutes:.0f} minutes, seed {options.seed}.")
+    print(f"{detected} of {len(outcomes)} faults found in {minutes:.0f} minutes, seed {options.seed}.")
     for mutant in survivors:
         print(f"  {mutant}")
-    return int(bool(wrong) or found < options.aim * len(outcomes))
+    return int(bool(wrong) or detected < options.aim * len(outcomes))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def mutants(root: Path, path: Path) -> list[Mutant]:
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
+    changes = []
     for node, changed in _changes(ast.parse(text), numbers=path.stem not in DRAWING):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
@@ -76,8 +76,8 @@ def mutants(root: Path, path: Path) -> list[Mutant]:
         if isinstance(node, ast.expr):
             after = f"({after})"
         before = " ".join(text[start:end].decode().split())
-        found.append(Mutant(path, node.lineno, start, end, before, after))
-    return found
+        changes.append(Mutant(path, node.lineno, start, end, before, after))
+    return changes
 
 
 def _changes(tree: ast.Module, *, numbers: bool) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -40,12 +40,12 @@ class Trace:
         """
         contexts = self.data.contexts_by_lineno(self.files.get(mutant.path.as_posix(), ""))
         last = (root / mutant.path).read_bytes()[: mutant.end].count(b"\n") + 1
-        own = {test for line in range(mutant.line, last + 1) for test in contexts.get(line, ())} - {""}
-        own = own or {test for tests in contexts.values() for test in tests} - {""}
+        covering = {test for line in range(mutant.line, last + 1) for test in contexts.get(line, ())} - {""}
+        covering = covering or {test for tests in contexts.values() for test in tests} - {""}
         first: list[str] = []
         left = MOST
         for test in sorted(
-            (test.rpartition("|")[0] for test in own), key=lambda test: (self.seconds.get(test, 0), test)
+            (test.rpartition("|")[0] for test in covering), key=lambda test: (self.seconds.get(test, 0), test)
         ):
             left -= self.seconds.get(test, 0.0)
             first += [test] if left > 0 and test not in first else []

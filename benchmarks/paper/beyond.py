@@ -49,17 +49,19 @@ def difference_at_equal_confidence(one: Columns, other: Columns, name: str) -> f
     return float((weight * (means[0] - means[1]).nan_to_num()).sum() / weight.sum())
 
 
-def gain(known: Columns, strange: Columns, base: Sequence[str], more: Sequence[str]) -> Gain:
+def gain(positive: Columns, negative: Columns, base: Sequence[str], more: Sequence[str]) -> Gain:
     """A model of `base` and `more` against one of `base`: which separates ID from OOD samples better?
 
     Both are logistic regressions on the ranks of the columns, their powers and products up to the third degree. They
     are fitted to a random half of the samples and judged on the other half. If `base` is a single column, it is also
     evaluated without a model, and the better one counts.
     """
-    halves = [torch.from_numpy(np.random.default_rng(0).permutation(len(x["p̂"])) % 2 == 0) for x in (known, strange)]
-    found = []
+    halves = [
+        torch.from_numpy(np.random.default_rng(0).permutation(len(x["p̂"])) % 2 == 0) for x in (positive, negative)
+    ]
+    aurocs = []
     for names in (base, (*base, *more)):
-        tables = [torch.stack([x[name] for name in names], 1) for x in (known, strange)]
+        tables = [torch.stack([x[name] for name in names], 1) for x in (positive, negative)]
         seen = torch.cat([table[half] for table, half in zip(tables, halves, strict=True)])
         label = np.repeat([1, 0], [int(half.sum()) for half in halves])
         regression = LogisticRegression(C=1e4, solver="newton-cholesky", max_iter=1000)
@@ -67,8 +69,8 @@ def gain(known: Columns, strange: Columns, base: Sequence[str], more: Sequence[s
         model = make_pipeline(ranks, PolynomialFeatures(3, include_bias=False), regression).fit(seen.numpy(), label)
         judged = [table[~half] for table, half in zip(tables, halves, strict=True)]
         scores = [torch.from_numpy(model.decision_function(table.numpy())) for table in judged]
-        found.append(separate(*map(rank_scores, scores)))
+        aurocs.append(separate(*map(rank_scores, scores)))
         if len(names) == 1:
             plain = separate(*(rank_scores(table[:, 0]) for table in judged))
-            found[-1] = max(found[-1], plain, key=lambda x: x.auroc)
-    return Gain(found[1].auroc, *paired_difference(found[1], found[0]))
+            aurocs[-1] = max(aurocs[-1], plain, key=lambda x: x.auroc)
+    return Gain(aurocs[1].auroc, *paired_difference(aurocs[1], aurocs[0]))

@@ -23,7 +23,7 @@ def flip_numbers(test: LogitSet, ood: LogitSet, counts: Sequence[int], seed: int
     In the deterministic variant the confidence is the dominance itself, and the score uses the expected wins. In the
     Monte Carlo variant both are computed from sampled wins.
     """
-    sets, generator, found = [probe_set(test), probe_set(ood)], torch.Generator().manual_seed(seed), Flips()
+    sets, generator, flips = [probe_set(test), probe_set(ood)], torch.Generator().manual_seed(seed), Flips()
     for variant in VARIANTS:
         for k in counts:
             error, ranked = math.nan, []
@@ -35,5 +35,5 @@ def flip_numbers(test: LogitSet, ood: LogitSet, counts: Sequence[int], seed: int
                     share = data.coins.dominance if wins is None else wins / k
                     error = float(calibration_error(share, data.correct, BINS))
             # `auroc` is four times as fast if the first scores are in order.
-            found[variant, k] = error, float(auroc(sorted_by_numpy(ranked[0]), ranked[1]))
-    return found
+            flips[variant, k] = error, float(auroc(sorted_by_numpy(ranked[0]), ranked[1]))
+    return flips

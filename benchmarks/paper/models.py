@@ -130,13 +130,13 @@ def list_model(name: str) -> dict[str, float]:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    found = None
+    listing = None
     with fetching(f"{name} from the Hugging Face hub"), suppress(RepositoryNotFoundError):
         # One request without repetition. A download would try again for minutes, with a message each time.
-        found = HfApi().model_info(name, timeout=TIMEOUT, files_metadata=True).siblings
-    if found is None:
+        listing = HfApi().model_info(name, timeout=TIMEOUT, files_metadata=True).siblings
+    if listing is None:
         raise ValueError(f"expected a public model, got {name!r}, which the Hugging Face hub does not know")
-    sizes = {file.rfilename: (file.size or 0) / 1e6 for file in found}
+    sizes = {file.rfilename: (file.size or 0) / 1e6 for file in listing}
     weights = next((pattern for pattern in FORMATS if fnmatch.filter(sizes, pattern)), None)
     if weights is None:
         raise ValueError(f"{name}: expected weights as {' or '.join(FORMATS)}, got none on the hub")
@@ -197,11 +197,11 @@ def match_classes(names: dict[int, str] | None, classes: Sequence[str]) -> list[
     [1, 0]
     >>> match_classes({0: "LABEL_0", 1: "LABEL_1"}, ("World", "Sports"))
     """
-    known = [str(name).lower() for _, name in sorted((names or {}).items())]
+    given = [str(name).lower() for _, name in sorted((names or {}).items())]
     wanted = [name.lower() for name in classes]
-    if known == wanted or sorted(known) != sorted(wanted):
+    if given == wanted or sorted(given) != sorted(wanted):
         return None
-    return [known.index(name) for name in wanted]
+    return [given.index(name) for name in wanted]
 
 
 def _load_cifar_resnet(path: Path) -> tuple[nn.Module, Any]:
@@ -214,8 +214,8 @@ def _load_vit(folder: Path) -> tuple[nn.Module, Any]:
     model, processor = _load_pretrained(folder, "AutoModelForImageClassification", "AutoImageProcessor")
 
     def prepare(pixels: Tensor) -> dict[str, Tensor]:
-        found = processor(images=list(pixels), input_data_format="channels_first", return_tensors="pt")
-        return {"pixel_values": found["pixel_values"]}
+        inputs = processor(images=list(pixels), input_data_format="channels_first", return_tensors="pt")
+        return {"pixel_values": inputs["pixel_values"]}
 
     return model, prepare
 
@@ -227,8 +227,8 @@ def _load_roberta(folder: Path) -> tuple[nn.Module, Any]:
     options = {"truncation": True, "padding": True, "max_length": min(longest, tokenizer.model_max_length)}
 
     def prepare(texts: list[str]) -> dict[str, Tensor]:
-        found = tokenizer(texts, return_tensors="pt", **options)
-        return {name: found[name] for name in ("input_ids", "attention_mask")}
+        batch = tokenizer(texts, return_tensors="pt", **options)
+        return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
     return model, prepare
 

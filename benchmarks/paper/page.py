@@ -34,23 +34,23 @@ def compute(entry: Entry, replicates: int = REPLICATES) -> tuple[Results, Result
 
     If the entry has no such split, these are fitted on the first half of the test set, and judged on the other half.
     """
-    how = {**AS_IN_THE_PAPER, "replicates": replicates}
+    options = {**AS_IN_THE_PAPER, "replicates": replicates}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)  # one split leaks on purpose, and the page says so
-        results = evaluate(entry.id, entry.ood, calibration=entry.calibration, **how).results
+        results = evaluate(entry.id, entry.ood, calibration=entry.calibration, **options).results
         if not all(map(is_training, entry.calibration)):
             return results, results
         half, rest = entry.held_out()
-        return results, evaluate(rest, calibration={half.name: half}, **how).results
+        return results, evaluate(rest, calibration={half.name: half}, **options).results
 
 
 def at_temperature(entry: Entry, temperature: float) -> dict[str, Any]:
     """Confidence and gap of both sets, with logits divided by `temperature`."""
-    known, strange = (bag_of_coins(x.logits.double() / temperature) for x in (entry.id, *entry.ood.values()))
-    values = {"T": temperature, "accuracy": (known.prediction == entry.id.target).double().mean()}
-    values |= {"confidence": known.confidence.mean(), "in": known.gap.median(), "out": strange.gap.median()}
-    values |= {"msp": auroc(-known.odds, -strange.odds), "gap": auroc(-known.gap, -strange.gap)}
-    return {name: float(value) for name, value in values.items()} | {"gaps": (known.gap, strange.gap)}
+    id_coins, ood_coins = (bag_of_coins(x.logits.double() / temperature) for x in (entry.id, *entry.ood.values()))
+    values = {"T": temperature, "accuracy": (id_coins.prediction == entry.id.target).double().mean()}
+    values |= {"confidence": id_coins.confidence.mean(), "in": id_coins.gap.median(), "out": ood_coins.gap.median()}
+    values |= {"msp": auroc(-id_coins.odds, -ood_coins.odds), "gap": auroc(-id_coins.gap, -ood_coins.gap)}
+    return {name: float(value) for name, value in values.items()} | {"gaps": (id_coins.gap, ood_coins.gap)}
 
 
 def temperature_of_the_paper(entry: Entry) -> float:
@@ -58,8 +58,8 @@ def temperature_of_the_paper(entry: Entry) -> float:
     low, high = 1.0, 100.0
     while high / low > 1 + 1e-9:
         middle = (low * high) ** 0.5
-        found = at_temperature(entry, middle)
-        low, high = (middle, high) if found["confidence"] > found["accuracy"] - UNDERCONFIDENCE else (low, middle)
+        measured = at_temperature(entry, middle)
+        low, high = (middle, high) if measured["confidence"] > measured["accuracy"] - UNDERCONFIDENCE else (low, middle)
     return low
 
 
@@ -84,14 +84,15 @@ def picture(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
 def model_rows(entries: Mapping[str, tuple[Entry, Columns, Columns]]) -> list[list[str]]:
     """What ρ, energy and dice add to models of confidence, against OOD data and against wrong predictions."""
     rows = []
-    for name, (entry, known, strange) in entries.items():
+    for name, (entry, id_columns, ood_columns) in entries.items():
         right = bag_of_coins(entry.id.logits).prediction == entry.id.target
-        wrong, correct = ({key: x[chosen] for key, x in known.items()} for chosen in (~right, right))
-        for against, one, other in ((next(iter(entry.ood)), known, strange), ("wrong predictions", correct, wrong)):
-            found = [gain(one, other, *names)._asdict() for names in MODELS]
-            cells = [f"{number(x['gain'], 3, sign=True)} ({interval_text(x, 'gain', 3, sign=True)})" for x in found]
+        wrong, correct = ({key: x[chosen] for key, x in id_columns.items()} for chosen in (~right, right))
+        pairs = (next(iter(entry.ood)), id_columns, ood_columns), ("wrong predictions", correct, wrong)
+        for against, one, other in pairs:
+            gains = [gain(one, other, *names)._asdict() for names in MODELS]
+            cells = [f"{number(x['gain'], 3, sign=True)} ({interval_text(x, 'gain', 3, sign=True)})" for x in gains]
             apart = number(difference_at_equal_confidence(other, one, "ρ"), 3, sign=True)
-            rows.append([f"{name}: {against}", apart, number(found[0]["auroc"] - found[0]["gain"], 3), *cells])
+            rows.append([f"{name}: {against}", apart, number(gains[0]["auroc"] - gains[0]["gain"], 3), *cells])
     return rows
 
 
@@ -103,11 +104,11 @@ def make() -> tuple[str, dict[str, Any]]:
     """
     with use("torch"):
         entries = {name: zoo.load(name) for name in zoo.names()}
-        found = {key: compute(entries[paper["entry"]]) for key, paper in PUBLISHED.items()}
-    facts: dict[str, Any] = {"paper": PUBLISHED, "ood": {key: by_score(x[0]) for key, x in found.items()}}
-    facts["trained"] = {key: by_method(x[0], training=True) for key, x in found.items()}
-    facts["held_out"] = {key: by_method(x[1], training=False) for key, x in found.items()}
-    facts["gaps"] = {key: {row["kind"]: row for _, row in x[0].gaps.iterrows()} for key, x in found.items()}
+        reports = {key: compute(entries[paper["entry"]]) for key, paper in PUBLISHED.items()}
+    facts: dict[str, Any] = {"paper": PUBLISHED, "ood": {key: by_score(x[0]) for key, x in reports.items()}}
+    facts["trained"] = {key: by_method(x[0], training=True) for key, x in reports.items()}
+    facts["held_out"] = {key: by_method(x[1], training=False) for key, x in reports.items()}
+    facts["gaps"] = {key: {row["kind"]: row for _, row in x[0].gaps.iterrows()} for key, x in reports.items()}
     facts["T"] = {}
     for key in ("resnet", "vit"):
         entry, fitted = entries[PUBLISHED[key]["entry"]], facts["held_out"][key]["temperature"]["temperature"]
@@ -133,7 +134,7 @@ def make() -> tuple[str, dict[str, Any]]:
     facts |= {"largest": float(most.max()), "most_confident": float(confidence[most >= 0.5].max())}
     facts["forced"] = {key: 100 * forced_share(x["id"]) for key, x in facts["gaps"].items()}
     facts["tables"] = {}
-    for key, (results, held_out) in found.items():
+    for key, (results, held_out) in reports.items():
         entry = entries[PUBLISHED[key]["entry"]]
         flips = flip_numbers(entry.id, next(iter(entry.ood.values())), TRIALS)
         facts["tables"][key] = "\n\n".join(experiment_tables(PUBLISHED[key], results, flips, held_out))

@@ -59,7 +59,7 @@ def read_sets(protocol: Protocol, folder: Path, most: int | None) -> dict[str, S
     and the rest is for the statistics of Mahalanobis. At most `most` of each are taken. A smaller set is the beginning
     of the larger one: it is a fair sample, and its logits are used again for the larger set.
     """
-    found = {}
+    sets = {}
     train, test, ood = protocol["data"]
     for data, roles in ((test, ("id",)), (ood, ("ood",)), (train, ("calibration", "train"))):
         inputs, target = read_samples(data, find_files(SOURCES[data], folder))
@@ -70,8 +70,8 @@ def read_sets(protocol: Protocol, folder: Path, most: int | None) -> dict[str, S
         for role, part in zip(roles, (order[:count][:most], order[count:][:most]), strict=False):
             chosen = [inputs[i] for i in part.tolist()] if isinstance(inputs, list) else inputs[part]
             name = {"calibration": CALIBRATION_NAME, "train": "train"}.get(role, data)
-            found[role] = Samples(name, chosen, None if data == ood else target[part], f"{role}-{digest}")
-    return found
+            sets[role] = Samples(name, chosen, None if data == ood else target[part], f"{role}-{digest}")
+    return sets
 
 
 class Computation:
@@ -109,9 +109,9 @@ class Computation:
                 self.bar.update(passes * len(batch))
             return torch.cat(rows)[torch.tensor(places).argsort()]
 
-        found = in_pieces(self.folder / samples.key / one.__name__.strip("_"), len(inputs), compute, piece=PIECE)
+        outputs = in_pieces(self.folder / samples.key / one.__name__.strip("_"), len(inputs), compute, piece=PIECE)
         self._advance(before + passes * len(inputs))
-        return found
+        return outputs
 
     def _advance(self, done: int) -> None:
         """Move the bar over what a former run has kept, which is no part of the rate."""
@@ -200,11 +200,11 @@ def main(args: Sequence[str]) -> None:
     calm = 0.1 if sys.stderr.isatty() else 60  # seconds between two lines of a log
     with tqdm(total=total, unit=" passes", mininterval=calm) as bar:
         compute = Computation(options.name, path, options.cache, options.device, bar)
-        found = {role: compute(x, odin=protocol["odin"] and role in ("id", "ood")) for role, x in sets.items()}
-    splits, ood = {CALIBRATION_NAME: found["calibration"]}, {protocol["ood"]: found["ood"]}
-    how: dict[str, Any] = {**AS_IN_THE_PAPER, "replicates": options.replicates}
-    report = evaluate(found["id"], ood, calibration=splits, train=found["train"], **how)
-    flips = flip_numbers(found["id"], found["ood"], TRIALS)
+        logits = {role: compute(x, odin=protocol["odin"] and role in ("id", "ood")) for role, x in sets.items()}
+    splits, ood = {CALIBRATION_NAME: logits["calibration"]}, {protocol["ood"]: logits["ood"]}
+    settings: dict[str, Any] = {**AS_IN_THE_PAPER, "replicates": options.replicates}
+    report = evaluate(logits["id"], ood, calibration=splits, train=logits["train"], **settings)
+    flips = flip_numbers(logits["id"], logits["ood"], TRIALS)
     saved = report.save(options.out)
     text = "\n\n".join(experiment_tables(PUBLISHED[options.name], report.results, flips))
     write_page(options.out / "paper.md", f"# {protocol['title']}: the paper’s tables next to ours\n\n{text}\n")

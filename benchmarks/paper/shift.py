@@ -67,12 +67,12 @@ def pictures(load: Any, name: str, size: int, left_out: Collection[int] = (), ri
 def corrupted(pixels: Tensor, strength: int) -> Tensor:
     """Every third image with noise, every third blurred, every third with less contrast."""
     noise, blur, contrast = STRENGTHS[strength]
-    found, spread = pixels.clone(), torch.Generator().manual_seed(strength)
+    changed, spread = pixels.clone(), torch.Generator().manual_seed(strength)
     rough = pixels[::3] + 255 * noise * torch.randn(pixels[::3].shape, generator=spread)
-    found[::3] = rough.round().clamp(0, 255).to(torch.uint8)
-    found[1::3] = transforms.gaussian_blur(pixels[1::3], [7, 7], [blur, blur])
-    found[2::3] = transforms.adjust_contrast(pixels[2::3], contrast)
-    return found
+    changed[::3] = rough.round().clamp(0, 255).to(torch.uint8)
+    changed[1::3] = transforms.gaussian_blur(pixels[1::3], [7, 7], [blur, blur])
+    changed[2::3] = transforms.adjust_contrast(pixels[2::3], contrast)
+    return changed
 
 
 def near_sets(load: Any) -> Sets:
@@ -184,13 +184,13 @@ def predicted(model: nn.Module, inputs: Any, folder: Path) -> Tensor:
     return in_pieces(folder, len(inputs), compute, piece=500)
 
 
-def rows_of(network: str, known: LogitSet, others: Mapping[str, LogitSet]) -> Iterator[dict[str, Any]]:
+def rows_of(network: str, test_set: LogitSet, others: Mapping[str, LogitSet]) -> Iterator[dict[str, Any]]:
     """One row per OOD set, with the test set."""
-    inside, ranks = describe(known), unsaturated_scores(known.logits, SCORES)
+    inside, ranks = describe(test_set), unsaturated_scores(test_set.logits, SCORES)
     for name, data in others.items():
         theirs = unsaturated_scores(data.logits, SCORES)
-        added = gain(columns_of(known.logits), columns_of(data.logits), ["p̂"], ["ρ"])
-        row: dict[str, Any] = {"network": network, "classes": known.num_classes, "known": known.name, "set": name}
+        added = gain(columns_of(test_set.logits), columns_of(data.logits), ["p̂"], ["ρ"])
+        row: dict[str, Any] = {"network": network, "classes": test_set.num_classes, "known": test_set.name, "set": name}
         row |= {f"{key} in": value for key, value in inside.items()}
         row |= {f"{key} out": value for key, value in describe(data).items() if key != "level"}
         row |= {score: float(auroc(ranks[score], theirs[score])) for score in SCORES}
@@ -201,12 +201,12 @@ def describe(data: LogitSet) -> dict[str, float]:
     """What is asked of one set: its gap, the share of it that is forced, the band, and the paper's test at 5 %."""
     coins = bag_of_coins(data.logits.double())
     low, high = dominance_bounds(coins.odds, data.num_classes)
-    found = {"confidence": coins.confidence.mean(), "gap": coins.gap.mean(), "band": (high - low).mean()}
-    found |= {"forced": (coins.gap - coins.free_gap).mean() / coins.gap.mean(), "accuracy": torch.tensor(torch.nan)}
-    found["level"] = (p_value(coins) <= 0.05).double().mean()
+    numbers = {"confidence": coins.confidence.mean(), "gap": coins.gap.mean(), "band": (high - low).mean()}
+    numbers |= {"forced": (coins.gap - coins.free_gap).mean() / coins.gap.mean(), "accuracy": torch.tensor(torch.nan)}
+    numbers["level"] = (p_value(coins) <= 0.05).double().mean()
     if data.target is not None:
-        found["accuracy"] = (coins.prediction == data.target).double().mean()
-    return {key: float(value) for key, value in found.items()}
+        numbers["accuracy"] = (coins.prediction == data.target).double().mean()
+    return {key: float(value) for key, value in numbers.items()}
 
 
 def page(table: pd.DataFrame) -> str:
@@ -268,14 +268,16 @@ def main() -> None:
     if args.name:
         network, model, sets = EXPERIMENTS[args.name](reader(args.data_dir), args.run)
         folder = args.cache / args.name
-        found = [LogitSet(predicted(model, x, folder / name), y, name=name) for name, (x, y) in sets.items()]
-        rows = pd.DataFrame(rows_of(network, found[0], {data.name: data for data in found[1:]})).round(6)
+        predicted_sets = [LogitSet(predicted(model, x, folder / name), y, name=name) for name, (x, y) in sets.items()]
+        rows = pd.DataFrame(
+            rows_of(network, predicted_sets[0], {data.name: data for data in predicted_sets[1:]})
+        ).round(6)
         kept = pd.concat([kept[kept["network"] != network], rows]).sort_values(["classes", "network"], kind="stable")
         with replacing(TABLE) as temporary:
             kept.to_csv(temporary, index=False)
     ours = (zoo.load(name) for name in zoo.names())
-    known = [pd.DataFrame(rows_of(x.name, x.id, x.ood)) for x in ours]
-    table = pd.concat([*known, kept]).sort_values(["classes", "network"], kind="stable")
+    bundled = [pd.DataFrame(rows_of(x.name, x.id, x.ood)) for x in ours]
+    table = pd.concat([*bundled, kept]).sort_values(["classes", "network"], kind="stable")
     write_page(FOLDER / "shift.md", page(table))
     with replacing(FOLDER / "shift.png") as temporary:
         temporary.write_bytes(image(figure(table), "png"))

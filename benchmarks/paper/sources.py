@@ -73,9 +73,9 @@ def fetching(what: str) -> Iterator[None]:
 def find_files(source: Source, folder: Path) -> list[Path]:
     """The files of a source in `folder`, or in the folder of that name in it; none unless all are there."""
     for place in (folder, folder / "cifar-10-batches-py", folder / Path(source.address).name):
-        found = [sorted(place.glob(pattern)) for pattern in source.files]
-        if all(found):
-            return [path for paths in found for path in paths]
+        files = [sorted(place.glob(pattern)) for pattern in source.files]
+        if all(files):
+            return [path for paths in files for path in paths]
     return []
 
 

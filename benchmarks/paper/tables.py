@@ -58,11 +58,11 @@ def experiment_tables(
             cells += [number(there), *map(number, ours)]  # a temperature at its bound is no result
         calibration.append(cells)
     heads = ["calibration", *(f"{title}, {who}" for title in ERRORS.values() for who in ("paper", *columns))]
-    found, detection = by_score(results), []
+    measured, detection = by_score(results), []
     for score in (*paper["ood"], *FURTHER):
         cells = [symbol(score).replace("*", "\\*")]
         for statistic, there in zip(AREAS, paper["ood"].get(score, (math.nan, math.nan)), strict=True):
-            cells += [number(there), value_text(found[score], statistic)]
+            cells += [number(there), value_text(measured[score], statistic)]
         detection.append(cells)
     titles = ["OOD detection", *(f"{title}, {who}" for title in AREAS.values() for who in ("paper", "ours"))]
     tables = [markdown_table(heads, calibration), markdown_table(titles, detection)]
@@ -73,9 +73,9 @@ def experiment_tables(
         gaps.append([name, paper["gap"][row["kind"]], *means, percent(forced_share(row)), number(row["r2"], 3)])
     heads = ["Δ", "the paper says", "mean p̂, ours", "mean Δ", "forced by p̂", "forced share", "R² of Δ on it"]
     lines = []
-    for name, said in paper["trials"].items():
+    for name, published in paper["trials"].items():
         column, variant = name.split(", ")
         title = f"{'ECE of q̄' if column == 'ece' else 'AUROC of s_BoC'}, {variant}"
-        lines.append([title, said, *(number(flips[variant, k][column != "ece"]) for k in TRIALS)])
+        lines.append([title, published, *(number(flips[variant, k][column != "ece"]) for k in TRIALS)])
     titles = ["flips", "the paper says", *(f"ours, k = {k}" for k in TRIALS)]
     return [*tables, markdown_table(heads, gaps), markdown_table(titles, lines)]

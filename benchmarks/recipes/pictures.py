@@ -41,13 +41,13 @@ def draw_acceptance(axis: Any) -> None:
     """The error among the test samples that score highest, and where acceptance draws the line, for each network."""
     headline = json.loads(PAGE.read_text(encoding="utf-8"))
     for (name, title), colour in zip(NAMES.items(), CYCLE, strict=False):
-        known, splits = zoo.load(name).test_and_splits()
+        test_set, splits = zoo.load(name).test_and_splits()
         held_out = next(iter(splits.values()))
         accept = Acceptance().calibrate(held_out.logits, held_out.target)
-        order = scores["log_odds"](known.logits).argsort(descending=True)
+        order = scores["log_odds"](test_set.logits).argsort(descending=True)
         number = torch.arange(1, len(order) + 1)
-        error = (known.logits.argmax(-1) != known.target)[order].cumsum(0) / number
-        accepted = int(accept.accept(known.logits, ERROR).sum())
+        error = (test_set.logits.argmax(-1) != test_set.target)[order].cumsum(0) / number
+        accepted = int(accept.accept(test_set.logits, ERROR).sum())
         share = accepted / len(order)
         axis.plot(number[50:] / len(order), error[50:], color=colour, lw=1.6)
         axis.plot([share], [error[accepted - 1]], "o", color=colour, ms=8)
@@ -66,19 +66,21 @@ def draw_acceptance(axis: Any) -> None:
 def draw_flags(axis: Any) -> None:
     """The shares that are flagged at one level, for each network."""
     for row, name in enumerate(NAMES):
-        held_out, known, unknown = parts(zoo.load(name))
+        held_out, test_set, ood = parts(zoo.load(name))
         test = ConformalTest().calibrate(held_out)
-        found = [test.flag(x, LEVEL).double().mean() for x in (known, unknown)]
-        rejected = paper_flags(known, LEVEL).double().mean()
+        shares = [test.flag(x, LEVEL).double().mean() for x in (test_set, ood)]
+        rejected = paper_flags(test_set, LEVEL).double().mean()
         axis.plot([rejected], [row], "X", color=ORANGE, ms=9)
-        axis.plot([found[0]], [row], "o", color=BLUE, ms=8)
-        axis.plot([found[1]], [row], "s", color=BLUE, ms=8, mfc="none", mew=1.6)
-        marks = rejected, found[0], found[1]
+        axis.plot([shares[0]], [row], "o", color=BLUE, ms=8)
+        axis.plot([shares[1]], [row], "s", color=BLUE, ms=8, mfc="none", mew=1.6)
+        marks = rejected, shares[0], shares[1]
     axis.axvline(LEVEL, color=INK, ls="--", lw=1)
     write_on(axis, LEVEL, -0.5, f"nominal FPR {LEVEL:.0%}", va="top", xytext=(4, 2))
     names = ("FPR of the paper's test", ORANGE), ("FPR", BLUE), ("detection rate of OOD samples", BLUE)
-    for x, (text, colour), below in zip(marks, names, (-15, -15, 10), strict=True):
-        write_on(axis, float(x), row, text, colour, xytext=(0, below), ha="left")
+    for x, (text, colour), away, side in zip(
+        marks, names, ((0, -15), (-6, -15), (0, 10)), ("left", "right", "left"), strict=True
+    ):
+        write_on(axis, float(x), row, text, colour, xytext=away, ha=side)
     axis.set(xlim=(0, 1), ylim=(len(NAMES) - 0.5, -0.5), xlabel="share of samples flagged", yticks=range(len(NAMES)))
     axis.set_yticklabels(NAMES.values())
     axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
@@ -88,12 +90,12 @@ def draw_streams(axes: Sequence[Any]) -> None:
     """The wealth of a monitor over streams that shift from the test set to the OOD set: median and band, by model."""
     headline = json.loads(PAGE.read_text(encoding="utf-8"))
     for (name, title), colour, axis in zip(NAMES.items(), CYCLE, axes, strict=False):
-        held_out, known, unknown = parts(zoo.load(name))
+        held_out, test_set, ood = parts(zoo.load(name))
         test = ConformalTest().calibrate(held_out)
         paths = []
         for seed in range(STREAMS):
             generator = torch.Generator().manual_seed(seed)
-            stream = torch.cat([draw(known, BEFORE, generator), draw(unknown, AFTER, generator)])
+            stream = torch.cat([draw(test_set, BEFORE, generator), draw(ood, AFTER, generator)])
             paths.append(DriftMonitor(test, ALPHA).update(stream) / math.log(10))
         low, median, high = torch.stack(paths).quantile(torch.tensor([0.1, 0.5, 0.9], dtype=paths[0].dtype), dim=0)
         x = torch.arange(1 - BEFORE, AFTER + 1)
@@ -139,8 +141,8 @@ def main() -> None:
     entry = zoo.load("resnet20-cifar10")
     metric = BoCMetric()
     metric.update(entry.id.logits, entry.id.target)
-    figure, _ = metric.plot()
-    figure.savefig(RESULTS / "metric.png", dpi=100)
+    figure, axes = metric.plot()
+    write(RESULTS / "metric.png", image(finish(figure, list(axes)), "png"))
     drawn = evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].replace("<svg ", ON_WHITE, 1)
     (RESULTS / "roc.svg").write_text(drawn, encoding="utf-8")
     write(RESULTS / "band.png", image(band(), "png"))

@@ -153,11 +153,11 @@ def vit_cifar10(data_dir: Path, cache_dir: Path, checkpoint: Path) -> tuple[Sets
     """The compact ViT: CIFAR-10 test, SVHN test, held-out images and training images."""
     module, common = example("lightning_vit_cifar10"), example("common")
     model, facts = load_classifier(module, checkpoint)
-    train, known, _ = common.cifar_and_svhn(data_dir)
+    train, validation, _ = common.cifar_and_svhn(data_dir)
     parts = {
         "CIFAR-10 test": ("id", common.Images(*common.read_images(data_dir, "cifar10_test"))),
         "svhn": ("ood", common.Images(*common.read_images(data_dir, "svhn_test"))),
-        "validation": ("calibration", known),
+        "validation": ("calibration", validation),
         "training samples": ("calibration", common.Images(train.pixels[:SPLIT], train.labels[:SPLIT])),
         "training": ("", common.Images(train.pixels, train.labels)),
     }
@@ -170,12 +170,12 @@ def roberta_agnews(data_dir: Path, cache_dir: Path, checkpoint: Path) -> tuple[S
     module = example("lightning_roberta_agnews")
     model, facts = load_classifier(module, checkpoint)
     tokenizer = module.PreTrainedTokenizerFast.from_pretrained(checkpoint.parent / "tokenizer")
-    train, known, _ = module.read_texts(data_dir)
+    train, validation, _ = module.read_texts(data_dir)
     strange, _ = module.from_folder(data_dir, "dbpedia")
     parts = {
         "AG News test": ("id", module.Encoded(tokenizer, module.from_folder(data_dir, "test"))),
         "dbpedia": ("ood", module.Encoded(tokenizer, (strange, [0] * len(strange)))),
-        "validation": ("calibration", module.Encoded(tokenizer, known)),
+        "validation": ("calibration", module.Encoded(tokenizer, validation)),
         "training samples": ("calibration", module.Encoded(tokenizer, (train[0][:SPLIT], train[1][:SPLIT]))),
         "training": ("", module.Encoded(tokenizer, train)),
     }
@@ -196,7 +196,7 @@ def minilm_clinc150(data_dir: Path, cache_dir: Path, checkpoint: Path) -> tuple[
         "training": ("", texts["train"]),
     }
     frozen = facts["training"]["encoder_lr"] == 0
-    how = {
+    options = {
         "classes": sorted({intent for _, intent in json.loads((data_dir / "data_full.json").read_text())["train"]}),
         "model": f"MiniLM-L6 sentence encoder, {'frozen' if frozen else 'fine-tuned'}, {MINILM_HEAD}",
         "settings": MINILM_SETTINGS if frozen else MINILM_SETTINGS + MINILM_TUNED,
@@ -204,7 +204,7 @@ def minilm_clinc150(data_dir: Path, cache_dir: Path, checkpoint: Path) -> tuple[
     }
     cache = Cache(cache_dir / facts["checkpoint_sha256"][:12])
     sets = assemble(model, parts, cache, odin=False)
-    return {role: [shuffled(data) for data in group] for role, group in sets.items()}, how | MINILM_CARD | facts
+    return {role: [shuffled(data) for data in group] for role, group in sets.items()}, options | MINILM_CARD | facts
 
 
 def shuffled(data: LogitSet) -> LogitSet:

@@ -14,8 +14,8 @@ def on_page_content(text: str, **_: Any) -> str:
     return FORMULA.sub(mathml, text)
 
 
-def mathml(found: re.Match[str]) -> str:
+def mathml(match: re.Match[str]) -> str:
     """One formula; those on lines of their own can be scrolled where the page is narrow."""
-    display = "block" if found[2] == "[" else "inline"
-    formula = convert(html.unescape(found[3]).strip(), display=display)
+    display = "block" if match[2] == "[" else "inline"
+    formula = convert(html.unescape(match[3]).strip(), display=display)
     return f'<div class="formula" tabindex="0">{formula}</div>' if display == "block" else formula

@@ -40,8 +40,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def targets(page: Path) -> list[Path]:
     """The files of the repository that a page links to."""
     texts = FENCE.split(page.read_text(encoding="utf-8"))[::2]
-    found = (resolved(page, link) for text in texts for _, link in LINK.findall(text))
-    return [target for target in found if target is not None]
+    files = (resolved(page, link) for text in texts for _, link in LINK.findall(text))
+    return [target for target in files if target is not None]
 
 
 def resolved(page: Path, link: str) -> Path | None:
@@ -65,9 +65,9 @@ def rewritten(text: str, page: Path) -> str:
     """The Markdown of a page, with links that are right in the site; code stays unchanged."""
     here = posixpath.dirname(site_path(page)) or "."
 
-    def changed(found: re.Match[str]) -> str:
-        target = resolved(page, found[2])
-        return found[0] if target is None else found[1] + Path(posixpath.relpath(site_path(target), here)).as_posix()
+    def changed(match: re.Match[str]) -> str:
+        target = resolved(page, match[2])
+        return match[0] if target is None else match[1] + Path(posixpath.relpath(site_path(target), here)).as_posix()
 
     parts = FENCE.split(text)
     return "".join(part if i % 2 else LINK.sub(changed, part) for i, part in enumerate(parts))

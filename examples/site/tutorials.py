@@ -54,11 +54,11 @@ def page(path: Path, cells: list[Cell]) -> str:
 
 def notebook(cells: list[Cell]) -> str:
     """A tutorial as a Jupyter notebook, with the output of its cells."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for i, cell in enumerate(cells):
         entry: dict[str, Any] = {"id": f"cell-{i}", "metadata": {}, "source": cell.source}
         if not cell.code:
-            found.append({"cell_type": "markdown", **entry})
+            entries.append({"cell_type": "markdown", **entry})
             continue
         outputs: list[dict[str, Any]] = []
         if cell.printed:
@@ -68,9 +68,9 @@ def notebook(cells: list[Cell]) -> str:
             if isinstance(cell.shown, Figure):
                 data = {"image/png": base64.b64encode(picture(cell.shown)).decode()}
             outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
-        found.append({"cell_type": "code", "execution_count": None, "outputs": outputs, **entry})
+        entries.append({"cell_type": "code", "execution_count": None, "outputs": outputs, **entry})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return json.dumps({"cells": found, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+    return json.dumps({"cells": entries, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
 
 
 def alternative(figure: Figure) -> str:

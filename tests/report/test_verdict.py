@@ -178,7 +178,7 @@ def test_sentences_of_the_paper_are_in_its_fold(arguments, changes, said, unsaid
          "Calibrate with v"),
         ((HELD_OUT,), [EXACT], "Overconfident: ECE 5.3 %; vector scaling corrects it", "69.8 %",
          "Calibrate with vec"),
-        ((HELD_OUT,), [NO_STRUCTURED], "Overconfident: ECE 5.3 %; isotonic", "69.8 %",
+        ((HELD_OUT,), [NO_VECTOR], "Overconfident: ECE 5.3 %; isotonic", "69.8 %",
          "Calibrate with isotonic fitted"),
         ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "No miscalibration detected with 10,000", "69.8 %",
          ""),

@@ -62,7 +62,7 @@ def evaluate(
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or detectors of pytorch-ood that work on logits or were fitted on logits. For detectors that need inputs or
             features, such as ODIN and ViM, give the scores as columns of `id` and `ood`.
-        methods: the calibrators to fit on each split, among temperature, isotonic, matrix scaling and structured
+        methods: the calibrators to fit on each split, among temperature, isotonic, vector and matrix
             scaling; by default all but matrix scaling, which is the slowest and rarely the best.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the 95 % intervals.
