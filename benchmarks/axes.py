@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from matplotlib.colors import to_rgb
+
 from torch_boc.plots import new_axes
 
 PANEL = (4.8, 3.7)
@@ -47,6 +49,8 @@ def finish(figure: Any, axes: list[Any], legend: str | None = "best", **options:
             title = axis.get_legend().get_title().get_text() if axis.get_legend() else None
             written = axis.legend(loc=legend, labelcolor="linecolor", frameon=False, title=title, **sizes, **options)
             written.get_title().set_color(INK)
+            for text in written.get_texts():
+                text.set_color(to_rgb(text.get_color()))  # even that of a pale area
     return figure
 
 

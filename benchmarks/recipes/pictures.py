@@ -76,11 +76,10 @@ def draw_flags(axis: Any) -> None:
         marks = rejected, shares[0], shares[1]
     axis.axvline(LEVEL, color=INK, ls="--", lw=1)
     write_on(axis, LEVEL, -0.5, f"nominal FPR {LEVEL:.0%}", va="top", xytext=(4, 2))
-    names = ("FPR of the paper's test", ORANGE), ("FPR", BLUE), ("detection rate of OOD samples", BLUE)
-    for x, (text, colour), away, side in zip(
-        marks, names, ((0, -15), (-6, -15), (0, 10)), ("left", "right", "left"), strict=True
-    ):
-        write_on(axis, float(x), row, text, colour, xytext=away, ha=side)
+    names = ("FPR of the paper's test", ORANGE, "left", -15), ("FPR", BLUE, "right", -15)
+    names += (("detection rate of OOD samples", BLUE, "left", 10),)
+    for x, (text, colour, side, above) in zip(marks, names, strict=True):
+        write_on(axis, float(x), row, text, colour, xytext=(0, above), ha=side)
     axis.set(xlim=(0, 1), ylim=(len(NAMES) - 0.5, -0.5), xlabel="share of samples flagged", yticks=range(len(NAMES)))
     axis.set_yticklabels(NAMES.values())
     axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
