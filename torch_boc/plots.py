@@ -209,12 +209,12 @@ def _sides(metric: Any) -> dict[str, list[tuple[Tensor, Tensor]]]:
     return dict(zip(metric.scores, shares, strict=True))
 
 
-def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _roc(id_side: tuple[Tensor, Tensor], ood_side: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """The false and the true positive rate, from the highest threshold to the lowest. Equal scores give one point."""
     start = torch.zeros(1, dtype=torch.float64)
-    thresholds = torch.cat([known[0].double(), unknown[0].double()]).unique().flip(0)
+    thresholds = torch.cat([id_side[0].double(), ood_side[0].double()]).unique().flip(0)
     rates = []
-    for values, weights in (unknown, known):
+    for values, weights in (ood_side, id_side):
         rising, order = values.double().sort()
         rates.append(torch.cat([start, survival(rising, thresholds, weights=weights[order])]))
     return rates[0], rates[1]

@@ -125,7 +125,7 @@ def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def draw_samples(logits: Tensor, target: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """At most so many samples, drawn at random, the same in every call."""
+    """At most this many samples, drawn at random, the same in every call."""
     if len(logits) <= most:
         return logits, target
     chosen = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))[:most].to(logits.device)

@@ -13,7 +13,7 @@ MAX_ITERATIONS = 2000
 # The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
 # decides where the search ends, and this changes the calibration error by 0.0004.
 TOLERANCE = 1e-6
-# Of larger calibration splits, so many samples are drawn at random, with a fixed seed.
+# Of larger calibration splits, this many samples are drawn at random, with a fixed seed.
 MOST_SAMPLES = 100_000
 
 

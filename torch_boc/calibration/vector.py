@@ -9,7 +9,7 @@ from ..core.dtypes import to_wide
 from .base import Calibrated, Calibrator, coins_of, draw_samples, minimize
 from .temperature import TemperatureScaling
 
-# The penalty has the weight of so many samples, or of one for each class if these are more. On six networks with 4 to
+# The penalty has the weight of this many samples, or of one for each class if these are more. On six networks with 4 to
 # 150 classes and 200 held-out samples, a tenth of it loses up to 0.025 of log loss, and this loses 0.003.
 PENALTY = 100
 MOST_NUMBERS = 2**24  # of a fit: 128 MiB in float64, several times

@@ -19,7 +19,7 @@ class Files(NamedTuple):
         probabilities: whether files hold probabilities instead of logits.
         classes: names of the classes with commas between them, or a file of them.
         tell: called with a few words when a file is being read.
-        max_rows: of a file with more rows, so many random ones are read; None for all.
+        max_rows: from a file with more rows, this many random ones are read; None for all.
         seed: of these rows.
     """
 

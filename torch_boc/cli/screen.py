@@ -11,7 +11,7 @@ from .output import STDOUT, Terminal, check_output, list_files, print_json, samp
 
 # The range of the FPR leaves out this share at each end.
 TAIL = 0.05
-FIRST = 5  # so many samples of each file are printed
+FIRST = 5  # this many samples of each file are printed
 DELTA = 0.05  # the probability with which the error may exceed --error, unless --delta is given
 # The level of the tests whether a file is like the held-out samples, and how many of its rows they read.
 SHIFT_ALPHA, SHIFT_ROWS = 0.001, 10_000

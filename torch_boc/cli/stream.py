@@ -21,10 +21,10 @@ from .inputs import Files
 from .output import Terminal, print_error, print_json
 
 KIND = "torch_boc.DriftMonitor"
-BATCH = 1024  # at most so many samples are added at once; the state is saved after each batch
-EVERY = 10_000  # a line is printed after about so many samples
-CHUNK = 2**16  # so many bytes of standard input are taken at once, if they are there
-SHOWN = 40  # so many characters of a bad line
+BATCH = 1024  # at most this many samples are added at once; the state is saved after each batch
+EVERY = 10_000  # a line is printed after about this many samples
+CHUNK = 2**16  # this many bytes of standard input are taken at once, if they are there
+SHOWN = 40  # this many characters of a bad line
 
 
 @dataclass

@@ -208,7 +208,7 @@ class LogitReader:
         return LogitBlock(*(_joined(parts) for parts in zip(*self.blocks(chosen=chosen), strict=True)))
 
     def read(self, max_rows: int | None = None, seed: int = 42) -> LogitSet | ColumnSet:
-        """All rows; of more than `max_rows` rows, so many, drawn uniformly without replacement.
+        """All rows; if there are more than `max_rows`, a uniform sample of that size.
 
         Rows with NaN or +inf, and rows whose target is `IGNORED_CLASS`, are left out, and a warning counts them. A
         table of the columns that a predictor writes is a ColumnSet.
@@ -322,7 +322,7 @@ def read_logits(
             further columns of one number per sample.
         name: the name of the set in tables and messages; by default that of the file. Control characters in it and in
             the names of columns are written as escapes.
-        max_rows: of more rows, so many are drawn uniformly without replacement.
+        max_rows: from more rows, a uniform sample of this size is drawn.
         seed: of these rows.
         options: those of `LogitReader`: `from_probabilities`, `classes` and `targets`. Probabilities are not
             negative, and every row sums to 1, up to the digits that they are rounded to. Their logarithms are then the

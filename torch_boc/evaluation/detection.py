@@ -34,7 +34,7 @@ MAHALANOBIS = "mahalanobis"
 STATISTICS = ("auroc", "fpr95", "aupr")
 CELLS = 512
 TPR = 0.95
-# The curve of a score is computed at so many thresholds from each set.
+# The curve of a score is computed at this many thresholds from each set.
 THRESHOLDS = 200
 
 

@@ -72,7 +72,7 @@ def evaluate(
         title: what is evaluated, for the head of the report.
         from_probabilities: whether the sets hold probabilities instead of logits; otherwise they are refused. Their
             logarithms are the logits, see `read_logits`. The energy is left out: it is always 0 after a softmax.
-        max_rows: of a file, folder or URI with more rows, so many are drawn uniformly without replacement. The report
+        max_rows: from a file, folder or URI with more rows, a uniform sample of this size is drawn. The report
             says so, and its numbers and intervals are those of these rows. For sums over all rows there are `BoCMetric`
             and `torch_boc.ray.summarize`.
 
@@ -85,7 +85,7 @@ def evaluate(
     {'msp': 0.68, 'energy': 0.79}
     """
     require("pandas", purpose="evaluation needs")  # an error comes before the work
-    say = progress or (lambda message: None)
+    report_step = progress or (lambda message: None)
     bins, replicates, max_rows = check_integers(1, bins=bins, replicates=replicates, max_rows=max_rows)
     trials = check_trials(trials)
     (seed,) = check_integers(0, seed=seed)
@@ -102,14 +102,14 @@ def evaluate(
     everything = test, *oods.values(), *splits.values(), *training.values()
     sets = []
     for data in (test, *oods.values()):
-        say(f"probing {data.name}")
+        report_step(f"probing {data.name}")
         sets.append(probe_set(data, trials))
     threads = torch.get_num_threads()
     # For small sets, waiting of threads for each other takes most of the time.
     torch.set_num_threads(threads if max(map(len, everything)) * test.num_classes**2 >= MANY_PRODUCTS else 1)
     try:
         scored = collect_scores(sets, training.get("train"), detectors)
-        say("looking for samples in several sets")
+        report_step("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
         repeated = {x.name: many_repeated(x.logits, x.target) for x in everything if isinstance(x, LogitSet)}

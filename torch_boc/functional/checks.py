@@ -138,12 +138,12 @@ def check_share(name: str, share: float) -> float:
     return share
 
 
-def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+def check_names(what: str, names: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
     """Return `names` without repetitions if all of them are known and there is one; otherwise raise."""
-    chosen, known = names if isinstance(names, str) else tuple(dict.fromkeys(names)), tuple(known)
-    if isinstance(chosen, str) or not chosen or not {*chosen} <= {*known}:
+    chosen, allowed = names if isinstance(names, str) else tuple(dict.fromkeys(names)), tuple(allowed)
+    if isinstance(chosen, str) or not chosen or not {*chosen} <= {*allowed}:
         got = repr(chosen) if isinstance(chosen, str) else list(chosen)
-        raise ValueError(f"expected {what} as a list of names among {', '.join(known)}, got {got}")
+        raise ValueError(f"expected {what} as a list of names among {', '.join(allowed)}, got {got}")
     return chosen
 
 

@@ -225,7 +225,7 @@ def rate_quantile(rank: int, samples: int, chance: float) -> float:
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
-    """The probability that so many samples or more score below the lowest `rank` held-out ones, if exchangeable.
+    """The probability that this many samples or more score below the lowest `rank` held-out ones, if exchangeable.
 
     All orders of the x + k - 1 lowest of n + m samples are equally likely, and at most k - 1 of these may be held out:
 

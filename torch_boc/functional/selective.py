@@ -45,7 +45,7 @@ def required_samples(wrong: int, error: float, chance: float) -> int:
 
 
 def chain_starts(samples: int, max_error: float, delta: float) -> tuple[list[int], float]:
-    """The numbers of mistakes with which chains start among so many samples, and the share of delta for each chain.
+    """The numbers of mistakes with which chains start among this many samples, and the share of delta for each chain.
 
     >>> chain_starts(299, 0.01, 0.06), chain_starts(3000, 0.01, 0.06)
     (([0], 0.06), ([0, 2, 6], 0.02))

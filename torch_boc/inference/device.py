@@ -21,7 +21,7 @@ from ..data.errors import is_memory_error
 from ..data.parquet import Column
 from .batches import Batch
 
-# After so many batches in pieces, pieces of twice the size are tried again.
+# After this many batches in pieces, pieces of twice the size are tried again.
 PATIENCE = 32
 
 

@@ -27,10 +27,10 @@ from .batches import Batch, BatchReader
 from .device import has_streams
 from .distributed import Rank
 
-# A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
+# A process has about this many blocks, of at most this many samples: what is lost when it is killed is one block.
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
 SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
-# By default a loader has at most so many workers, and none over data that pickle to more bytes than this.
+# By default a loader has at most this many workers, and none over data that pickle to more bytes than this.
 MOST_WORKERS, MOST_BYTES = 4, 2**30  # the paths of 10 million images
 
 
@@ -258,7 +258,7 @@ class SharedData:
         self.loader, self.samples, self.batch_size = loader, len(loader.dataset), int(batches.batch_size)
 
     def block_size(self, world: int) -> int:
-        """How many samples a block has, for a new run with so many processes: a multiple of the batch size.
+        """How many samples a block has, for a new run with this many processes: a multiple of the batch size.
 
         Batches are then those of a single process, and the values the same to the last bit where the model's are.
         """

@@ -50,7 +50,7 @@ class BoCPredictor:
     The columns are `index`, the `id` if you name one, `target` and `target_log_probability` if the loader has targets,
     and those of `torch_boc.functional.sample_columns`, all or the ones you choose, in float32 but for `odds` and
     `loss`. With a `conformal_test`, there are also
-    `p_in_distribution`, the p-value of the test, and `review`, which is True where a person should look at the sample.
+    `p_in_distribution`, the p-value of the test, and `review`, which is True where the sample needs review.
     A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A dataset or a tensor of all
     inputs may be given instead of a loader. The model returns logits of shape (N, C), in any form that
     `torch_boc.data.find_logits` knows; probabilities are refused. It runs in eval and inference mode, and afterwards
@@ -85,7 +85,7 @@ class BoCPredictor:
             held-out set.
         id: the name of a column that says which sample a row is, such as "path": strings or numbers, under this key of
             a mapping, or as the third of (x, target, id). The model does not get it.
-        top_k: for the columns `top_classes` and `top_confidences`, lists of so many likeliest classes and their
+        top_k: for the columns `top_classes` and `top_confidences`, lists of the k likeliest classes and their
             probabilities.
         class_names: the names of the classes in their order, for the column `class_name` of the prediction.
         keep_logits: whether the rows have a column `logits`, in float32. It takes 4 bytes for each class.

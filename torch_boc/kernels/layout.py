@@ -39,7 +39,7 @@ class Layout(NamedTuple):
         jump: None where `inner` is.
         stride: None stands for 1: neighbouring rows are side by side, as the pixels of an image.
         step: None stands for 1: the classes of a row are side by side.
-        bits: 2^bits divides all numbers that must be multiples for vectors of so many elements.
+        bits: 2^bits divides all numbers that must be multiples for vectors of this many elements.
     """
 
     rows: int

@@ -109,10 +109,10 @@ def _largest_error(device: str) -> float:
         errors.append(_gradient_error(logits))
         labels = index, expected["distance"], None
         for trials, log_p in ((TRIALS, tails[0]), (0, None)):
-            found, total = (empty_tally(BINS, like=logits) for _ in range(2))
-            tally(list(coins[:5]), labels, classes, trials, ALPHA, *found)
+            actual, total = (empty_tally(BINS, like=logits) for _ in range(2))
+            tally(list(coins[:5]), labels, classes, trials, ALPHA, *actual)
             add_samples(total, coins, log_p, labels, classes, ALPHA)
-            errors += [_relative_error(x, y) for x, y in zip(found, total, strict=True)]
+            errors += [_relative_error(x, y) for x, y in zip(actual, total, strict=True)]
     return torch.stack(errors).max().item()  # NaN if any error is NaN
 
 
@@ -126,8 +126,8 @@ def _gradient_error(logits: Tensor) -> Tensor:
     grads = []
     for sums in (lambda x: row_sums(x, False), sums_by_torch):
         leaf = logits.detach().requires_grad_()
-        found = sums(leaf)
-        grads.append(torch.autograd.grad((2 * found[2] + found[4]).sum(), leaf)[0].double())
+        outputs = sums(leaf)
+        grads.append(torch.autograd.grad((2 * outputs[2] + outputs[4]).sum(), leaf)[0].double())
     largest = grads[1].abs().amax(-1, keepdim=True)
     error = (grads[0] - grads[1]).abs() / largest - torch.finfo(logits.dtype).eps
     return error.clamp_min(0.0).max().float().cpu()

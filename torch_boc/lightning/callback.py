@@ -25,16 +25,16 @@ class BoCCallback(Callback):
 
     The module stays unchanged: logits and targets are those that the step's `cross_entropy`, `nll_loss` or
     `binary_cross_entropy_with_logits` gets (`torch_boc.data.capture_losses`). If the step returns logits, or if you
-    name a submodule, these are used, with the target, class axis and `ignore_index` of their loss. A step without such
-    a loss is served by the one module called in it whose output fits the target. The log states the source once in a
-    run.
+    name a submodule, these are used, with the target, class axis and `ignore_index` of their loss. Without such
+    a loss, the logits are the output of the one module called in the step that fits the target. The log states the
+    source once in a run.
 
     The model does not run again, no logits are kept, and the host does not wait for the device in a batch. The values
     are those of all processes together. The values of further loaders are logged under the name of the loader
     (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
 
     EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC such as `val/boc/svhn/msp_auroc` with
-    mode="max". Use `val/boc/ece` only together with the accuracy, because a network that has learnt nothing can be well
+    mode="max". Use `val/boc/ece` only together with the accuracy, because an untrained network can be well
     calibrated. Do not monitor the gap or one of its parts: it follows confidence. While confidences are below
     1 / (1 + √(C - 1)), as in early epochs, a rising gap means rising confidence; above, a falling gap does. A network
     that overfits becomes more and more confident, and its gap still falls while its likelihood gets worse.

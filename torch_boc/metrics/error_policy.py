@@ -1,4 +1,4 @@
-"""What to do about errors of the probe in somebody else's loop."""
+"""What to do about errors of the probe in a user's loop."""
 
 import re
 import warnings

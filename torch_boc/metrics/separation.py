@@ -40,7 +40,7 @@ class BoCSeparation(ProbeMetric):
     the positive class; and the FPR at 95 % TPR in both conventions: `{score}_fpr95` is the share of out-of-distribution
     samples that pass when 95 % of the in-distribution samples do, `{score}_fpr95_out`, the FPR95 of pytorch-ood, the
     share of in-distribution samples that are flagged when 95 % of the out-of-distribution samples are. Higher scores
-    mean more in-distribution. The paper's `structural_score` is the opposite where the network is sure. Samples
+    mean more in-distribution. The paper's `structural_score` is the opposite where the network is confident. Samples
     whose scores round to 1 are still ranked, for example by their odds.
 
     The results are exact up to a million samples. With more samples, all are counted in bins, in memory of fixed size.

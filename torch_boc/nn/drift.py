@@ -30,7 +30,7 @@ from .conformal import ConformalTest
 CHUNK, GPU_CHUNK = 256, 2048
 # The seed of the numbers for the classes is so much larger, and so they are independent of those for the scores.
 OTHER_SEED = 2**32
-# From so many standard errors of the correlation on, a warning says that samples depend on each other.
+# From this many standard errors of the correlation on, a warning says that samples depend on each other.
 SIGNIFICANT = 3.0
 # A change may have begun so much earlier or later than its estimate, in multiples of the samples until the alarm.
 EARLIER, LATER = 2, 2 / 3
@@ -62,7 +62,7 @@ class DriftMonitor(CheckedState):
     streams. Take one sample of each session or every k-th frame, or shuffle batches. `dependence` estimates the
     autocorrelation and warns. It misses bursts after long quiet times: no warning does not mean independence.
 
-    An endless stream needs `run_length`: there is then at most one false alarm in so many samples on average, and
+    An endless stream needs `run_length`: there is then at most one false alarm in that many samples on average, and
     `evidence` is the logarithm of a number that is compared with `run_length`.
 
     The scores do not show that some classes have become rare. With `mix`, half of the wealth bets that the mix of

@@ -14,12 +14,13 @@ from .calibration_counts import CheckedState
 class RiskMonitor(CheckedState):
     """Raises an alarm when labels of accepted predictions show that more than `max_error` of them are wrong.
 
-    `Acceptance` guarantees an error on inputs like the held-out ones. This audits it in service, where inputs may have
-    changed: label some of the accepted predictions, and pass which of them are correct. The probability of ever raising
-    a false alarm is at most `alpha`, in a stream of any length, however often you check. The labels feed an e-process
-    of "the error is at most `max_error`" (Podkopaev and Ramdas 2022), `torch_boc.functional.risk_evidence`.
+    `Acceptance` guarantees an error on inputs like the held-out ones. This audits it in production, where inputs
+    may have changed: label some of the accepted predictions, and pass which of them are correct. The probability of
+    ever raising a false alarm is at most `alpha`, in a stream of any length, however often you check. The labels
+    feed an e-process of "the error is at most `max_error`" (Podkopaev and Ramdas 2022),
+    `torch_boc.functional.risk_evidence`.
 
-    **The condition: labels are drawn at random among the accepted predictions, whatever their correctness.** Labels
+    **The condition: labels are drawn at random among the accepted predictions, whether correct or wrong.** Labels
     from complaints, or only of easy samples, void both the alarm and the interval.
 
     At a `max_error` of 1 % and an `alpha` of 5 %, the median number of labels until the alarm is about 800 at a true

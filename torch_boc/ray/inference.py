@@ -76,7 +76,7 @@ def predict(
         num_gpus: the GPUs of each worker; the model is moved to "cuda" if there are any.
         workers: how many workers there are, or (fewest, most). At least 1 CPU of the cluster is left to Ray for
             reading, and 2 with `resume`. If the nodes have no room for the fewest workers, that is an error, because
-            Ray would wait for ever. On a cluster that grows from nothing, call
+            Ray would wait forever. On a cluster that grows from nothing, call
             `ray.autoscaler.sdk.request_resources` first.
         batch_size: how many rows the model gets at once.
         num_cpus: the CPUs of each worker. torch uses as many threads.
@@ -86,7 +86,7 @@ def predict(
             for each worker.
         resume: whether this run can be continued, and continues an interrupted one.
         options: the other arguments of `BoCBatchPredictor`: `inputs`, `target`, `id`, `keep`, `preprocess`, `dtype`,
-            `columns`, `test` and so on.
+            `columns`, `conformal_test` and so on.
 
     Returns:
         The path of the folder.
@@ -121,7 +121,7 @@ def check_room(workers: int, asked: Mapping[str, float], *, spare: int) -> None:
         each = " and ".join(f"{number:g} {name}s" for name, number in asked.items())
         raise ValueError(
             f"expected room for {workers} workers of {each} each and {spare} CPUs for reading, got {cpus} and {gpus} "
-            f"on {len(nodes)} nodes, for which Ray would wait for ever; ask for fewer, or (fewest, most)"
+            f"on {len(nodes)} nodes, for which Ray would wait forever; ask for fewer, or (fewest, most)"
         )
 
 

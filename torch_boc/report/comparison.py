@@ -151,7 +151,7 @@ class Comparison:
         """
         folder, places, paths = check_folder(folder, comparison_files(self.reports)), slugs(self.reports), []
         for name, place in places.items():
-            paths += self.reports[name].save(folder / place, up=f"../{INDEX}")
+            paths += self.reports[name].save(folder / place, parent_link=f"../{INDEX}")
         page = PAGES.get_template("comparison.html.jinja").render(
             title=TITLE,
             conclusions=self.conclusions(),

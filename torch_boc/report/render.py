@@ -62,13 +62,13 @@ PAGES = environment(TEMPLATES)
 PAGES.globals["glossary"] = GLOSSARY.items()
 
 
-def page(results: Results, story: Narrative, up: str | None = None) -> str:
+def page(results: Results, story: Narrative, parent_link: str | None = None) -> str:
     """The whole page, with a link to the page of all models, if there is one."""
     top = filter(None, [str(results.settings.get("title", "")), story.headline, str(results.settings.get("date", ""))])
     return PAGES.get_template("report.html.jinja").render(
         title=story.finding,
         top=" · ".join(top),
-        up=up,
+        parent_link=parent_link,
         story=story,
         drawn={name: Markup(drawn) for name, drawn in story.figures.items()},
         review=review_data(results),

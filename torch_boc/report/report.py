@@ -108,20 +108,20 @@ class Report:
         """
         return json.dumps(strict(self.content()), ensure_ascii=False, allow_nan=False) + "\n"
 
-    def save(self, folder: str | os.PathLike[str], *, up: str | None = None) -> list[Path]:
+    def save(self, folder: str | os.PathLike[str], *, parent_link: str | None = None) -> list[Path]:
         """Write report.html, report.md, report.json and an SVG file for each figure into `folder`.
 
         Figures that an earlier report has left there, and that this one does not have, are removed.
 
         Args:
             folder: the folder, which is made if it does not exist.
-            up: a link to the page of all models, if the report is one of several.
+            parent_link: a link to the page of all models, if the report is one of several.
 
         Returns:
             The paths of the files, report.html first.
         """
         folder, links = check_folder(folder, FILES), {name: f"{name}.svg" for name in self.story.figures}
-        files = {"report.html": page(self.results, self.story, up), "report.md": markdown(self.story, links)}
+        files = {"report.html": page(self.results, self.story, parent_link), "report.md": markdown(self.story, links)}
         files["report.json"] = self.to_json()
         for name, drawn in self.story.figures.items():
             files[links[name]] = drawn.replace("<svg ", ON_WHITE, 1)

@@ -41,7 +41,7 @@ TOPICS = (
 )
 # With fewer samples nothing is said; with fewer than the second number, intervals are too narrow.
 FEWEST, SMALL_SET = 30, 100
-# Labels are called wrong if the accuracy is so many standard errors below that of guessing.
+# Labels are called wrong if the accuracy is this many standard errors below that of guessing.
 BELOW_CHANCE = 4.0
 INTERVALS = (
     "for the lower end of the ECE, what chance adds is subtracted; for AUROC vs confidence by DeLong’s method; wider, "

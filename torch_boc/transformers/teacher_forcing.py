@@ -52,7 +52,7 @@ def score_tokens(
         rivals: how many of the likeliest tokens to keep at each position.
         context: the most tokens that the model reads together; by default what its config states, or 1024.
         stride: how far a window is from the one before; by default half of the context: each token is predicted
-            from at least half a context if the text has so many tokens before it. A smaller stride takes more time.
+            from at least half a context if the text has this many tokens before it. A smaller stride takes more time.
 
     Returns:
         A record for each text. The numbers of its first token are NaN, because nothing precedes it.

@@ -81,17 +81,17 @@ def load(name: str) -> Entry:
 
 def read_entry(folder: Traversable, name: str) -> Entry:
     """The entry called `name` in `folder`."""
-    known = _names(folder)
-    if name not in known:
-        raise ValueError(f"expected an entry among {', '.join(known)}, got {name!r}")
+    entries = _names(folder)
+    if name not in entries:
+        raise ValueError(f"expected an entry among {', '.join(entries)}, got {name!r}")
     card = json.loads(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
     numpy = require("numpy", purpose="the zoo needs")
     with folder.joinpath(f"{name}.npz").open("rb") as file, numpy.load(file, allow_pickle=False) as arrays:
-        found: dict[str, dict[str, LogitSet]] = {"id": {}, "ood": {}, "calibration": {}}
+        sets: dict[str, dict[str, LogitSet]] = {"id": {}, "ood": {}, "calibration": {}}
         for part in card["sets"]:
-            found[part["role"]][part["name"]] = _read_set(arrays, part, card.get("classes"))
-    (test,) = found["id"].values()
-    return Entry(name, card, test, found["ood"], found["calibration"])
+            sets[part["role"]][part["name"]] = _read_set(arrays, part, card.get("classes"))
+    (test,) = sets["id"].values()
+    return Entry(name, card, test, sets["ood"], sets["calibration"])
 
 
 def _names(folder: Traversable) -> tuple[str, ...]:

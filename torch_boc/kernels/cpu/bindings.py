@@ -41,19 +41,19 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
         for name, x in zip(names, out, strict=True):
             places[_PLACES[name]] = x.data_ptr()
         index = index if index is None else index.contiguous()
-        logits, described = _described(logits)
+        logits, layout = _with_layout(logits)
         pointer = None if index is None else index.data_ptr()
-        if library().boc_columns(*described, pointer, keep_dtype, places):
+        if library().boc_columns(*layout, pointer, keep_dtype, places):
             raise MemoryError("the native library got no memory")
     return out
 
 
 def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None], out: Tensor) -> None:
     """Fill the gradient of the logits; `sums` are prediction, top, odds and mass."""
-    logits, described = _described(logits if logits.stride(-1) == 1 else logits.contiguous())
+    logits, layout = _with_layout(logits if logits.stride(-1) == 1 else logits.contiguous())
     vectors = [None if x is None else x.contiguous() for x in (*sums, *grads)]
     places = _Pulls(*[None if x is None else x.data_ptr() for x in vectors])
-    library().boc_gradient(*described, places, out.data_ptr())
+    library().boc_gradient(*layout, places, out.data_ptr())
 
 
 def tally(
@@ -67,8 +67,8 @@ def tally(
     samples = [None if x is None else x.contiguous() for x in (target, counted, *numbers)]
     places = [None if x is None else x.data_ptr() for x in samples]
     if from_logits:
-        logits, described = _described(given[0])
-        failed = logits.numel() and library().boc_tally_logits(*described, *places, *options)
+        logits, layout = _with_layout(given[0])
+        failed = logits.numel() and library().boc_tally_logits(*layout, *places, *options)
     else:
         failed = library().boc_tally(_Samples(*places), given[0].numel(), num_classes, threads(), *options)
     if failed:
@@ -91,7 +91,7 @@ def _table(trials: int) -> tuple[int, int, ctypes.Array[ctypes.c_double]]:
     return trials, continued_steps(trials), table
 
 
-def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+def _with_layout(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """The tensor whose memory is read, and the first arguments of the functions. Keep the tensor until it is read.
 
     The tensor is the logits themselves if their rows lie in at most two regular steps, and if either the classes of a
@@ -104,6 +104,6 @@ def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         return logits, (logits.data_ptr(), rows, classes, rows, classes, 0, 1, *kind)
     axes = join([x for x in zip(logits.shape[:-1], logits.stride()[:-1], strict=True) if x[0] > 1])
     if len(axes) > 2 or not (logits.stride(-1) == 1 or (axes and axes[-1][1] == 1 and axes[-1][0] >= LANES)):
-        return _described(logits.contiguous())
+        return _with_layout(logits.contiguous())
     (_, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]
     return logits, (logits.data_ptr(), rows, classes, inner, stride, jump, logits.stride(-1), *kind)

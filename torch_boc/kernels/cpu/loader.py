@@ -60,7 +60,7 @@ def present() -> list[str]:
 def threads() -> int:
     """How many threads a kernel may use: as many as torch's operations, but 1 in a forked child.
 
-    The threads of OpenMP do not survive a fork, and a child that waits for them waits for ever.
+    The threads of OpenMP do not survive a fork, and a child that waits for them waits forever.
     """
     return torch.get_num_threads() if os.getpid() == _PROCESS else 1
 

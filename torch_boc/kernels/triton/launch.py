@@ -118,10 +118,10 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
 
     on_chip = "gen" in asked and layout.classes <= MOST_ENTROPY_CLASSES
     more = ("entropy_sum", "margin") if not asked.isdisjoint(("entropy_sum", "margin")) else ()
-    found = new("prediction", "top", "odds", "squares", *more, keep_dtype=True)
-    sums = [*found.values(), *[None] * (2 - len(more))]
-    found |= new(*[name for name in OF_COINS if name in asked or (on_chip and name == "log_odds")])
-    of_coins = [found.get(name) for name in OF_COINS]
+    out = new("prediction", "top", "odds", "squares", *more, keep_dtype=True)
+    sums = [*out.values(), *[None] * (2 - len(more))]
+    out |= new(*[name for name in OF_COINS if name in asked or (on_chip and name == "log_odds")])
+    of_coins = [out.get(name) for name in OF_COINS]
     with_coins = any(x is not None for x in of_coins)
     fused = with_coins and layout.classes <= MOST_FUSED_CLASSES
     again, heavy = mass_geometry(layout), geometry(layout.classes, logits.dtype, across=layout.across, heavy=True)
@@ -131,24 +131,24 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, keep_dty
     else:
         start("long_rows", cut, *sums)
     if with_coins and not fused:
-        start("coins", again, found["top"], found["odds"], found["squares"], *of_coins)
+        start("coins", again, out["top"], out["odds"], out["squares"], *of_coins)
     if "gap" in asked:
-        found["gap"] = gap_of_sums(found["odds"], found["squares"], layout.classes)
+        out["gap"] = gap_of_sums(out["odds"], out["squares"], layout.classes)
     if on_chip:
-        found |= new("gen")
-        rows = [found[name] for name in ("prediction", "top", "log_odds", "gen")]
+        out |= new("gen")
+        rows = [out[name] for name in ("prediction", "top", "log_odds", "gen")]
         bit = 62 if accumulation_dtype(logits.dtype) == torch.float64 else 30
         options = {"exponent": EXPONENT, "most": LARGEST - 1, "all_count": layout.classes <= LARGEST}
         start("generalized_entropy", heavy, *rows, **options, highest_bit=bit)
     elif "gen" in asked:
-        found |= columns_by_torch(original, ("gen",))
+        out |= columns_by_torch(original, ("gen",))
     if index is not None and "distance" in asked:
-        found["distance"] = distance_below_top(original, index.unsqueeze(-1), found["prediction"])
+        out["distance"] = distance_below_top(original, index.unsqueeze(-1), out["prediction"])
     if index is not None and not asked.isdisjoint(("lost", "ahead")):
-        found |= new("lost", "ahead")
-        start("class_rank", again, index.contiguous(), found["lost"], found["ahead"])
+        out |= new("lost", "ahead")
+        start("class_rank", again, index.contiguous(), out["lost"], out["ahead"])
     kinds = dtypes_of(tuple(names), logits.dtype, keep_dtype)
-    return [found[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
+    return [out[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
 
 
 def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None], out: Tensor) -> None:

@@ -32,7 +32,7 @@ from .common import (
     top_of,
 )
 
-NARROW = tl.constexpr(128)  # so many classes or fewer: a warp has several rows
+NARROW = tl.constexpr(128)  # this many classes or fewer: a warp has several rows
 # How far the second logit is below the top where all rivals are -inf: a number, whose exp is 0.
 FARTHEST = tl.constexpr(-3e38)
 LEAST_ROOM = tl.constexpr(4 * 2.0**-52)  # relative to the even sum, of bounds that are equal
@@ -254,13 +254,13 @@ def class_rank(
     real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
     begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
     place = tl.minimum(tl.maximum(tl.load(index + row, mask=real, other=0), 0), classes - 1).to(tl.int32)[:, None]
-    own = tl.load(begin + along(place, step, bits), mask=real[:, None], other=0.0).to(dtype)
+    class_logit = tl.load(begin + along(place, step, bits), mask=real[:, None], other=0.0).to(dtype)
     lane = tl.arange(0, width)[None, :]
     sums, counts = tl.zeros([height, width], dtype), tl.zeros([height, width], tl.int32)
     for start in range(0, classes, width):
         column = start + lane
         inside = real[:, None] & (column < classes)
-        above = tl.load(begin + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - own
+        above = tl.load(begin + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - class_logit
         wins = above > 0.0
         _, loses, _ = odds_and_losses(tl.where(wins, -above, above), fast)
         sums += tl.where(inside & (column != place), tl.where(wins, 1.0 - loses, loses), 0.0)

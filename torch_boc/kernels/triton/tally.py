@@ -165,19 +165,19 @@ def _sums(
     _add_count(counts + BAD_TARGETS, unlabelled)
     gap_bin = tl.arange(0, GAP_ROOM)
     _add_counts(gap_histogram + gap_bin, histogram, gap_bin < GAP_BINS)
-    own, programs = table + tl.program_id(0), tl.num_programs(0)
-    tl.store(own + CONFIDENCE * programs, tl.sum(confidences, 0))
-    tl.store(own + DOMINANCE * programs, tl.sum(dominances, 0))
-    tl.store(own + GAP * programs, tl.sum(gaps, 0))
-    tl.store(own + GAP_SQUARE * programs, tl.sum(gap_squares, 0))
-    tl.store(own + FORCED_GAP * programs, tl.sum(forced_gaps, 0))
-    tl.store(own + FREE_GAP * programs, tl.sum(free_gaps, 0))
-    tl.store(own + CONCENTRATION * programs, tl.sum(concentrations, 0))
-    tl.store(own + NLL * programs, tl.sum(losses, 0))
-    tl.store(own + BRIER * programs, tl.sum(confidence_errors, 0))
-    tl.store(own + BRIER_DOMINANCE * programs, tl.sum(dominance_errors, 0))
-    tl.store(own + GAP_CORRECT * programs, tl.sum(right_gaps, 0))
-    tl.store(own + GAP_WRONG * programs, tl.sum(wrong_gaps, 0))
+    of_sums, programs = table + tl.program_id(0), tl.num_programs(0)
+    tl.store(of_sums + CONFIDENCE * programs, tl.sum(confidences, 0))
+    tl.store(of_sums + DOMINANCE * programs, tl.sum(dominances, 0))
+    tl.store(of_sums + GAP * programs, tl.sum(gaps, 0))
+    tl.store(of_sums + GAP_SQUARE * programs, tl.sum(gap_squares, 0))
+    tl.store(of_sums + FORCED_GAP * programs, tl.sum(forced_gaps, 0))
+    tl.store(of_sums + FREE_GAP * programs, tl.sum(free_gaps, 0))
+    tl.store(of_sums + CONCENTRATION * programs, tl.sum(concentrations, 0))
+    tl.store(of_sums + NLL * programs, tl.sum(losses, 0))
+    tl.store(of_sums + BRIER * programs, tl.sum(confidence_errors, 0))
+    tl.store(of_sums + BRIER_DOMINANCE * programs, tl.sum(dominance_errors, 0))
+    tl.store(of_sums + GAP_CORRECT * programs, tl.sum(right_gaps, 0))
+    tl.store(of_sums + GAP_WRONG * programs, tl.sum(wrong_gaps, 0))
 
 
 @triton.jit
@@ -227,12 +227,12 @@ def _bins(
             other_correct += _count_in(other, hit)
             dominances += _sum_in(other, tl.where(has_target, dominance, 0.0))
     real = column < bins
-    own = bin_counts + column
-    _add_counts(own + IN_BIN * bins, samples, real)
-    _add_counts(own + LABELLED_IN_BIN * bins, labelled, real)
-    _add_counts(own + CORRECT_IN_BIN * bins, correct, real)
-    _add_counts(own + LABELLED_BY_DOMINANCE * bins, other_labelled, real)
-    _add_counts(own + CORRECT_BY_DOMINANCE * bins, other_correct, real)
+    of_counts = bin_counts + column
+    _add_counts(of_counts + IN_BIN * bins, samples, real)
+    _add_counts(of_counts + LABELLED_IN_BIN * bins, labelled, real)
+    _add_counts(of_counts + CORRECT_IN_BIN * bins, correct, real)
+    _add_counts(of_counts + LABELLED_BY_DOMINANCE * bins, other_labelled, real)
+    _add_counts(of_counts + CORRECT_BY_DOMINANCE * bins, other_correct, real)
     programs = tl.num_programs(0)
     of_sums = table + tl.program_id(0) + (column + SUMS).to(tl.int64) * programs
     step = bins.to(tl.int64) * programs
