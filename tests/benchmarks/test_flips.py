@@ -6,13 +6,13 @@ import torch
 
 from benchmarks.paper.flips import flip_numbers
 from tests import reference
-from tests.data.cases import labelled, unfamiliar
+from tests.data.cases import labelled, ood_logits
 from torch_boc.evaluation import LogitSet
 from torch_boc.functional import auroc, bag_of_coins, p_value
 
 
 def test_sampled_wins_give_the_numbers_of_their_definition_but_for_chance():
-    sets = LogitSet(*labelled(20_000), name="id"), LogitSet(unfamiliar(20_000), name="ood")
+    sets = LogitSet(*labelled(20_000), name="id"), LogitSet(ood_logits(20_000), name="ood")
     found, numbers = flip_numbers(*sets, (50,)), np.random.default_rng(0)
     coins = [bag_of_coins(x.logits.double()) for x in sets]
     correct = (coins[0].prediction == sets[0].target).numpy()

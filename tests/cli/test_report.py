@@ -149,7 +149,7 @@ class TestDemo:
             splits = [data(*labelled(200, classes, seed=5, signal=5.0), "training samples")]
             if name != self.SMALL[0]:
                 splits.insert(0, data(*labelled(200, classes, seed=6, signal=3.0), "validation"))
-            test, ood = data(*labelled(300, classes), "test"), data(unfamiliar(300, classes), None, "strange")
+            test, ood = data(*labelled(300, classes), "test"), data(ood_logits(300, classes), None, "strange")
             card = {"model": f"a small {name}", "data": "made up"}
             save_entry(folder, name, {"id": [test], "ood": [ood], "calibration": splits}, card)
         monkeypatch.setattr("torch_boc.evaluation.evaluate", partial(evaluate, replicates=5))

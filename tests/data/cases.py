@@ -14,11 +14,11 @@ def labelled(samples: int = 600, classes: int = 5, *, seed: int = 0, signal: flo
     return noise + signal * torch.eye(classes)[target], target
 
 
-def unfamiliar(samples: int = 500, classes: int = 5, *, seed: int = 1) -> Tensor:
+def ood_logits(samples: int = 500, classes: int = 5, *, seed: int = 1) -> Tensor:
     """Logits without any signal."""
     return labelled(samples, classes, seed=seed, signal=0.0)[0]
 
 
 def logit_sets(samples: int = 600, classes: int = 5) -> tuple[LogitSet, LogitSet]:
-    """A test set and an unfamiliar one."""
-    return LogitSet(*labelled(samples, classes), name="id"), LogitSet(unfamiliar(samples, classes), name="ood")
+    """A test set and an OOD set."""
+    return LogitSet(*labelled(samples, classes), name="id"), LogitSet(ood_logits(samples, classes), name="ood")

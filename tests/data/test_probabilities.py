@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data.cases import labelled, unfamiliar
+from tests.data.cases import labelled, ood_logits
 from torch_boc.data.logit_set import SMALLEST, SUM_TOLERANCE
 from torch_boc.evaluation import LogitSet, evaluate, read_logits
 
@@ -19,7 +19,7 @@ def softmax(pair):
 def pairs():
     """Logits with targets for each set of an evaluation."""
     sets = {"id": labelled(300, seed=0), "calibration": labelled(200, seed=1), "train": labelled(200, seed=2)}
-    return sets | {"ood": (unfamiliar(200), None)}
+    return sets | {"ood": (ood_logits(200), None)}
 
 
 def arguments(pairs, changed=()):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import betabinom
 
-from tests.data.cases import labelled, unfamiliar
+from tests.data.cases import labelled, ood_logits
 from tests.evaluation.cases import rows_of
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.decisions import (
@@ -34,7 +34,7 @@ def screened(test, *others, trusted=None, **options):
 
 def sets(samples=400):
     test = LogitSet(*labelled(samples), name="id")
-    return test, LogitSet(unfamiliar(samples), name="noise"), {"val": LogitSet(*labelled(samples, seed=9), name="val")}
+    return test, LogitSet(ood_logits(samples), name="noise"), {"val": LogitSet(*labelled(samples, seed=9), name="val")}
 
 
 SIZES = [(1, 5, 1, 9), (60, 1000, 50, 999), (7, 7, 3, 50), (9000, 9999, 500, 9999)]
@@ -70,7 +70,7 @@ def test_shares_are_those_of_the_test_itself():
 
 def test_tested_scores_do_not_depend_on_the_number_of_coin_flips():
     """`screening_tables` ranks numbers of the report's own flips among held-out ones of 100: they must be the same."""
-    few, many = (compute_scores(unfamiliar(50), TESTED_SCORES, trials=trials) for trials in (20, 100))
+    few, many = (compute_scores(ood_logits(50), TESTED_SCORES, trials=trials) for trials in (20, 100))
     assert all(torch.equal(few[score], many[score]) for score in TESTED_SCORES)
 
 

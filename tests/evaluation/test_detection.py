@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
-from tests.data.cases import labelled, logit_sets, unfamiliar
+from tests.data.cases import labelled, logit_sets, ood_logits
 from torch_boc import BoCSeparation
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.detection import collect_scores, paired_difference, rank_scores, roc_curve, separate
@@ -151,7 +151,7 @@ def test_a_gap_that_is_a_function_of_confidence_adds_nothing_to_it():
 
 @pytest.mark.parametrize("owner", ["id", "ood"])
 def test_a_column_of_one_side_only_is_left_out_and_named(owner):
-    sets = {"id": unfamiliar(30), "ood": unfamiliar(20)}
+    sets = {"id": ood_logits(30), "ood": ood_logits(20)}
     columns = {name: {"odin": z[:, 0]} if name == owner else {} for name, z in sets.items()}
     probed = [probe_set(LogitSet(z, None, columns[name], name)) for name, z in sets.items()]
     with pytest.warns(UserWarning, match=f"'odin' of '{owner}' is left out: '{'ood' if owner == 'id' else 'id'}'"):
@@ -161,7 +161,7 @@ def test_a_column_of_one_side_only_is_left_out_and_named(owner):
 
 
 def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
-    known, strange = (30 + torch.arange(200) / 100)[:, None] * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(300)
+    known, strange = (30 + torch.arange(200) / 100)[:, None] * torch.eye(5).repeat(40, 1), 0.1 * ood_logits(300)
     table = evaluate(known, strange, replicates=20).ood.set_index("score")
     assert table.loc[["msp", "energy"], "auroc"].tolist() == [1, 1]
     assert table.loc["msp", ["versus_msp", "versus_msp_low", "versus_msp_high"]].tolist() == [0, 0, 0]
@@ -170,7 +170,7 @@ def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
     assert found == pytest.approx([0, -reach, reach])
 
 
-Z = unfamiliar(30)
+Z = ood_logits(30)
 
 
 @pytest.mark.parametrize(

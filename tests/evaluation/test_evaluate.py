@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.data.cases import labelled, logit_sets, unfamiliar
+from tests.data.cases import labelled, logit_sets, ood_logits
 from tests.golden import assert_golden
 from tests.report.cases import LEAK, SCORES, calibration
 from torch_boc import zoo
@@ -128,20 +128,20 @@ def test_threads_are_as_before():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        evaluate(unfamiliar(20), progress=lambda message: None, **FAST)
+        evaluate(ood_logits(20), progress=lambda message: None, **FAST)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 
 
 def test_without_targets_and_unfamiliar_data():
-    report = evaluate(unfamiliar(100), unfamiliar(80, seed=5), calibration=labelled(60), **FAST)
+    report = evaluate(ood_logits(100), ood_logits(80, seed=5), calibration=labelled(60), **FAST)
     for name in ("calibration", "reliability", "leaks"):
         assert tables(report)[name].empty
         assert list(tables(report)[name]) == list(frame(name))
     assert report.ood["auroc"].notna().all()
     assert math.isnan(report.results.settings["accuracy"])
-    alone = tables(evaluate(unfamiliar(100), **FAST))
+    alone = tables(evaluate(ood_logits(100), **FAST))
     assert all(alone[name].empty and list(alone[name]) == list(frame(name)) for name in ("ood", "roc", "calibration"))
     assert alone["gaps"]["set"].tolist() == ["id"]
 
@@ -156,7 +156,7 @@ def test_as_few_samples_as_can_be(samples):
 
 def test_two_classes_have_no_gap_and_divide_by_nothing():
     logits, target = labelled(200, 2)
-    report = evaluate((logits, target), unfamiliar(100, 2), calibration=labelled(100, 2, seed=4), **FAST)
+    report = evaluate((logits, target), ood_logits(100, 2), calibration=labelled(100, 2, seed=4), **FAST)
     assert (report.results.gaps[["gap", "forced_gap", "free_gap"]] == 0).all(axis=None)
     assert report.results.gaps["r2"].isna().all()
     table = report.ood.set_index("score")
@@ -177,11 +177,11 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"ood": {"far": unfamiliar(9, 4)}}, "the same number of classes in every set, got 5 in 'id' and 4 in 'far'"),
-        ({"train": unfamiliar(9)}, "train: expected logits with targets, got none"),
-        ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
-        ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
-        ({"ood": {"a\x1b": unfamiliar(9), r"a\x1b": unfamiliar(9)}}, "names that differ when they are printed"),
+        ({"ood": {"far": ood_logits(9, 4)}}, "the same number of classes in every set, got 5 in 'id' and 4 in 'far'"),
+        ({"train": ood_logits(9)}, "train: expected logits with targets, got none"),
+        ({"ood": {"id": ood_logits(9)}}, "a different name for each set, got 'id' twice"),
+        ({"ood": {"": ood_logits(9)}}, "ood: expected names of sets as strings, got ''"),
+        ({"ood": {"a\x1b": ood_logits(9), r"a\x1b": ood_logits(9)}}, "names that differ when they are printed"),
         ({"detectors": [max]}, "expected detectors as a mapping from names to callables, got list"),
         ({"trials": 0}, "trials as a positive integer up to 1,000,000, got 0"),
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),
@@ -197,7 +197,7 @@ def test_errors_name_what_came(arguments, message):
 
 
 def test_rows_without_a_finite_logit_are_left_out_and_labels_of_ood_sets_are_not_checked():
-    logits = unfamiliar(20)
+    logits = ood_logits(20)
     logits[7] = -torch.inf
     with pytest.warns(UserWarning, match="ood: left out 1 of 20 rows"):
         report = evaluate(labelled(20), (logits, torch.full((20,), 17)), replicates=5)
