@@ -1,6 +1,6 @@
 """What 1e9 images and 1e12 tokens would take on 8, 64 and 512 GPUs: `python -m benchmarks.estimate`.
 
-Writes results/estimate.md. It is an estimate on paper: bytes and CPU times are measured by this script, on this
+Writes results/estimate.md. It is an estimate: bytes and CPU times are measured by this script, on this
 machine; what a GPU and a storage do is assumed, and stands in the page. Nothing here has run on a GPU.
 """
 
@@ -34,7 +34,7 @@ class Assumed(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One kind of job: so many samples, and the costs of each of them."""
+    """One kind of job: the number of samples, and the costs of each of them."""
 
     name: str
     samples: float
@@ -98,7 +98,7 @@ def measured() -> list[Work]:
 
 
 def parts(work: Work, gpus: int, assumed: Assumed) -> dict[str, float]:
-    """Seconds of each part, if nothing else ran on so many GPUs. They overlap, and the longest one limits."""
+    """Seconds of each part, if nothing else ran on these GPUs. They overlap, and the longest one limits."""
     nodes = gpus / NODE
     return {
         "reading": work.samples * work.read_bytes / (assumed.read * nodes),
@@ -127,7 +127,7 @@ def page(works: list[Work], assumed: Assumed) -> str:
             rows.append([work.name, str(gpus), *map(span, seconds.values()), max(seconds, key=lambda x: seconds[x])])
     costs = [_costs(work) for work in works]
     names = ["job", "bytes read", "decoding, core ms", "model, GFLOP", "logits, bytes", "bytes written"]
-    return f"""# An estimate on paper: 1e9 images, 1e12 tokens
+    return f"""# Estimate: 1e9 images, 1e12 tokens
 
 Made by `python -m benchmarks.estimate`. **Nothing here has run on a GPU.** Each time is that of one part without
 the others; the parts overlap, and the longest one limits the run.

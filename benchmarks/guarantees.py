@@ -27,7 +27,7 @@ from torch_boc.functional.martingale import risk_evidence
 from torch_boc.functional.selective import STARTS, chain_starts, lowest_accepted_bin
 
 MAX_ERROR, DELTA, ALPHA = 0.01, 0.05, 0.05
-BURSTS = ((5, 50), (10, 100), (10, 200), (20, 200), (20, 400))  # so many equal samples begin after so many others
+BURSTS = ((5, 50), (10, 100), (10, 200), (20, 200), (20, 400))  # so many equal samples begin after that many others
 FITTED = (TemperatureScaling, VectorScaling, MatrixScaling)
 ERRORS = (0.01, 0.02, 0.03, 0.05, 0.1)  # of the streams of labels
 

@@ -12,6 +12,7 @@ import torch
 
 from torch_boc.data.atomic import replacing
 from torch_boc.kernels import use
+from torch_boc.report.format import counted
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -64,7 +65,9 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}, {date.today().isoformat()}"
+    return (
+        f"{model}, {counted(torch.get_num_threads(), 'thread')}, torch {torch.__version__}, {date.today().isoformat()}"
+    )
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:

@@ -27,7 +27,7 @@ class Population(NamedTuple):
     chances: Tensor
 
     def draw(self, samples: int, numbers: Any) -> tuple[Tensor, Tensor]:
-        """Logits and targets of so many samples, with replacement."""
+        """Logits and targets of this many samples, with replacement."""
         rows = torch.from_numpy(numbers.integers(len(self.logits), size=samples))
         levels = torch.from_numpy(numbers.random(samples)).unsqueeze(1)
         target = (self.chances[rows].cumsum(1) < levels).sum(1).clamp_max(self.chances.shape[1] - 1)

@@ -36,7 +36,7 @@ OPTIONS = {
     "--encoder-lr": {"type": float, "default": 1e-4, "help": "of the encoder; --lr is that of the head"},
     "--frozen": {"action": "store_true", "help": "train a linear head only, on embeddings that are computed once"},
     "--news": {"action": "store_true", "help": "the 4 classes of AG News, with DBPedia as OOD data"},
-    "--texts": {"type": int, "help": "train on so many texts only"},
+    "--texts": {"type": int, "help": "train on this many texts only"},
 }
 
 

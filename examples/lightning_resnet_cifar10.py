@@ -4,7 +4,7 @@
     python examples/lightning_resnet_cifar10.py --data-dir data   # the real thing: half an hour or so on a CPU
     python examples/lightning_resnet_cifar10.py --data-dir data --resume    # resumes after the last whole epoch
 
-The one line for torch_boc is the `BoCCallback`; the module knows nothing of it.
+The one line for torch_boc is the `BoCCallback`; the module has no code of it.
 """
 
 import lightning.pytorch as pl

@@ -4,7 +4,7 @@
     python examples/lightning_vit_cifar10.py --data-dir data   # the real thing: an hour or so on a CPU
     python examples/lightning_vit_cifar10.py --data-dir data --resume    # resumes after the last whole epoch
 
-The module knows nothing of torch_boc: the callback sees the logits that the loss gets.
+The module has no torch_boc code: the callback sees the logits that the loss gets.
 """
 
 import lightning.pytorch as pl

@@ -18,7 +18,7 @@ ARGUMENTS = [
     "--dist",
     "loadfile",
 ]
-MOST = 100.0  # so many seconds of tests that execute a line are run for a fault in it
+MOST = 100.0  # this many seconds of tests that execute a line are run for a fault in it
 
 
 class Trace:

@@ -174,7 +174,7 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("name", choices=PUBLISHED)
     parser.add_argument("--model", help="another model: a name on the hub, a folder, or weights of a ResNet")
     parser.add_argument("--data-dir", type=Path, help="local copies of the data; no downloads")
-    parser.add_argument("--samples", type=int, help="at most so many of each set, for a quick look")
+    parser.add_argument("--samples", type=int, help="the largest number of samples of each set, for a quick look")
     parser.add_argument("--device", default=str(torch.accelerator.current_accelerator(check_available=True) or "cpu"))
     parser.add_argument("--cache", type=Path, default=CACHE, help="for downloads and logits")
     parser.add_argument("--replicates", type=int, default=1000)

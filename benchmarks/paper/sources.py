@@ -55,7 +55,7 @@ def fetching(what: str) -> Iterator[None]:
     """For downloads by other people's libraries: any failure becomes one ConnectionError in one line.
 
     These libraries fail in many ways (errors of urllib, requests, httpx and their own, not all of which are OSErrors),
-    and some wait for ever or print to stdout. In this block they have a timeout, and print to stderr.
+    and some wait forever or print to stdout. In this block they have a timeout, and print to stderr.
     """
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
