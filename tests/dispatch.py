@@ -25,24 +25,6 @@ class HostSyncError(AssertionError):
     """An operation made the host wait for a value."""
 
 
-class NoHostSync(TorchDispatchMode):
-    """Fails on any operation that reads a value back, and on copies from an accelerator to the CPU.
-
-    What never reaches the dispatcher on the CPU, as `.tolist()` and `.numpy()`, is found with fake tensors instead.
-    """
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        packet = func.overloadpacket
-        if packet in READS or (packet in MASKABLE and _has_mask(args[1])):
-            raise HostSyncError(f"{func} reads a value back")
-        result = func(*args, **kwargs)
-        before, after = ({x.device.type for x in _tensors(tree)} for tree in ((args, kwargs), result))
-        if before - {"cpu"} and "cpu" in after:
-            raise HostSyncError(f"{func} copies to the CPU")
-        return result
-
-
 class Counted(TorchDispatchMode):
     """Counts what a GPU would run: operations that are no views and only allocate nothing, and copies from or to it."""
 
@@ -62,19 +44,34 @@ class Counted(TorchDispatchMode):
             is_view = any(x is not None and not x.is_write for x in aliases) or packet in FREE
             self.names += [] if is_view else [name]
         sides = {x.device.type for x in given if x.ndim}, {x.device.type for x in found}
-        if packet in READS or (all(sides) and sides[0] != sides[1] and "cpu" in sides[0] | sides[1]):
+        if _reads_back(packet, args, *sides) or (sides[0] == {"cpu"} and sides[1] - {"cpu"}):
             self.waits.append(name)
         self.dtypes |= {x.dtype for x in found if x.device.type != "cpu"}
         self.float_sums += packet is aten.cumsum and given[0].is_floating_point()
         return result
 
 
+class NoHostSync(TorchDispatchMode):
+    """Fails on any operation that reads a value back, and on copies from an accelerator to the CPU.
+
+    What never reaches the dispatcher on the CPU, as `.tolist()` and `.numpy()`, is found with fake tensors instead.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        before, after = ({x.device.type for x in _tensors(tree)} for tree in ((args, kwargs), result))
+        if _reads_back(func.overloadpacket, args, before, after):
+            raise HostSyncError(f"{func} reads a value back")
+        return result
+
+
+def _reads_back(packet: Any, args: tuple, before: set[str], after: set[str]) -> bool:
+    masked = packet in MASKABLE and any(x.dtype in (torch.bool, torch.uint8) for x in _tensors(args[1]))
+    return packet in READS or masked or bool(before - {"cpu"} and "cpu" in after)
+
+
 # What only allocates memory, or nothing at all.
 FREE = {aten.empty, aten.empty_like, aten.new_empty, aten.lift_fresh, aten.detach, torch.ops.prim.device}
-
-
-def _has_mask(indices: Any) -> bool:
-    return any(x.dtype in (torch.bool, torch.uint8) for x in _tensors(indices))
 
 
 class MemoryMeter(TorchDispatchMode):
@@ -83,7 +80,7 @@ class MemoryMeter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._known: dict[int, weakref.finalize] = {}
+        self._releases: dict[int, weakref.finalize] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -98,14 +95,14 @@ class MemoryMeter(TorchDispatchMode):
     def _meet(self, tensor: Tensor, *, made_here: bool) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._known:
+        if key not in self._releases:
             size = storage.nbytes() if made_here else 0
             self.live += size
-            self._known[key] = weakref.finalize(storage, self._part, key, size)
+            self._releases[key] = weakref.finalize(storage, self._part, key, size)
 
     def _part(self, key: int, size: int) -> None:
         self.live -= size
-        del self._known[key]
+        del self._releases[key]
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import torch_boc
+from tests.examples.blocks import first_snippet
 from tests.installed import others
-from tests.snippets import first_snippet
 
 HEAVY = ("torchmetrics", "lightning", "pytorch_lightning", "transformers", "pandas", "matplotlib", "pyarrow", "ray")
 PARTS = sorted(name for name in dir(torch_boc) if name.islower() and not name.startswith("_") and name != "watch")

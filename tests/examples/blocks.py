@@ -38,9 +38,7 @@ def blocks(text: str) -> list[Block]:
     >>> blocks("text\n<!-- not run: slow -->\n```bash\nls\n```\n")
     [Block(language='bash', line=3, text='ls\n', not_run='slow')]
     """
-    return [
-        Block(found[3], text.count("\n", 0, found.start(3)) + 1, found[4], found[1]) for found in FENCE.finditer(text)
-    ]
+    return [Block(x[3], text.count("\n", 0, x.start(3)) + 1, x[4], x[1]) for x in FENCE.finditer(text)]
 
 
 def commands(text: str) -> list[Command]:
@@ -49,11 +47,15 @@ def commands(text: str) -> list[Command]:
     >>> commands("torch-boc monitor < logits.csv  # exit code 4: an alarm")
     [Command(words=['torch-boc', 'monitor'], source='logits.csv', code=4)]
     """
-    found = []
+    block = []
     for line in text.splitlines():
-        words = shlex.split(line, comments=True)
-        source = words[words.index("<") + 1] if "<" in words else None
-        words = words[: words.index("<")] if "<" in words else words
-        code = EXIT_CODE.search(line)
-        found += [Command(words, source, int(code[1]) if code else 0)] if words else []
-    return found
+        words, code = shlex.split(line, comments=True), EXIT_CODE.search(line)
+        words, source = (words[:-2], words[-1]) if "<" in words else (words, None)
+        block += [Command(words, source, int(code[1]) if code else 0)] if words else []
+    return block
+
+
+def first_snippet() -> str:
+    """The first block of Python in the README with its set-up; it needs torch and torchmetrics only, and no file."""
+    text = (GUIDE.parents[1] / "README.md").read_text(encoding="utf-8")
+    return SET_UP.search(text)[1] + next(block.text for block in blocks(text) if block.language == "python")

@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
@@ -72,26 +73,20 @@ def test_a_frozen_encoder_keeps_its_weights(run, tmp_path):
     }
 
 
-def test_trainer(run):
-    assert "\neval_boc_gap " in run("trainer_roberta_agnews.py", "--smoke")
+SCRIPTS = {
+    "batch_inference.py": ("highest concentration", "--output", "noise.parquet"),
+    "generate_with_coherence.py": ("mean_lost_coins", "-o", "trace.html"),
+    "metric_in_plain_loop.py": ("dominance_auroc",),
+    "trainer_roberta_agnews.py": ("\neval_boc_gap ",),
+}
 
 
-def test_generation(run, tmp_path):
-    printed = run("generate_with_coherence.py", "--smoke", "-o", tmp_path / "trace.html")
-    assert "mean_lost_coins" in printed
-    assert "<html" in (tmp_path / "trace.html").read_text(encoding="utf-8")
-
-
-def test_batch_inference(run, tmp_path):
-    printed = run("batch_inference.py", "--smoke", "--output", tmp_path / "noise.parquet")
-    assert parquet.read_table(tmp_path / "noise.parquet")["index"].to_pylist() == list(range(96))
-    assert "highest concentration" in printed
-
-
-def test_metric_in_plain_loop(run):
-    lines = run("metric_in_plain_loop.py", "--smoke").splitlines()
-    assert [line.split(":")[0] for line in lines] == ["epoch 0", "epoch 1"]
-    assert "dominance_auroc" in lines[1]
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts(name, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed, *options = SCRIPTS[name]
+    assert printed in run(name, "--smoke", *options)
+    assert all(Path(file).stat().st_size > 1000 for file in options[1:])
 
 
 @pytest.mark.parametrize("engine", ["pyspark", "daft"])

@@ -21,10 +21,7 @@ from torch_boc.functional import registry, scores
 
 ROOT = GUIDE.parents[1]
 README, CONTRIBUTING, PAGES_HOME = ROOT / "README.md", ROOT / "CONTRIBUTING.md", GUIDE / "index.md"
-SENTENCE = (
-    "Calibration, selective prediction, OOD detection and drift monitoring from the logits of PyTorch classifiers, "
-    "with finite-sample guarantees."
-)
+SENTENCE = " ".join(torch_boc.__doc__.split()[1:])
 LINK = re.compile(r"\]\(([^)\s#:]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"`[^`\n]*`")
 # All code that is not run. A block that is added here is shown to readers without a test: think twice.
@@ -103,9 +100,9 @@ def test_the_first_screen_of_the_readme():
     """What it is, the commands, the three uses, the report, the decisions and the limits."""
     text = README.read_text(encoding="utf-8")
     words = "make demo", "BoCMetric", "BoCCallback", "BoCPredictor", "report_dark.png", "| Question", "**Limits.**"
-    found = [text.find(word) for word in (SENTENCE.split()[0], *words, "## Install")]
-    assert min(found) > 0
-    assert found == sorted(found)
+    positions = [text.find(word) for word in (SENTENCE.split()[0], *words, "## Install")]
+    assert min(positions) > 0
+    assert positions == sorted(positions)
     assert len(text.encode()) <= 9_000
     assert [line for line in text.splitlines() if len(line) > 88 and line[:1] not in "|<" and line[:2] != "  "] == []
 
@@ -114,24 +111,26 @@ def test_one_sentence_describes_the_library():
     told = [README, ROOT / "pyproject.toml", ROOT / "examples/site/mkdocs.yml", ROOT / "CITATION.cff", PAGES_HOME]
     texts = {path.name: " ".join(path.read_text(encoding="utf-8").split()) for path in told}
     assert [name for name, text in texts.items() if SENTENCE not in text] == []
-    assert all(SENTENCE in " ".join(text.split()) for text in (torch_boc.__doc__, app.HELP))
+    assert SENTENCE in " ".join(app.HELP.split())
 
 
 def test_blocks_that_are_not_run_are_listed():
-    found = set()
-    for path in (README, *PAGES):
-        for block in blocks(path.read_text(encoding="utf-8")):
-            assert block.language in ("python", "bash", "text")
-            if block.not_run is not None:
-                first = next(line for line in block.text.splitlines() if not line.startswith("#"))
-                found.add((path.relative_to(GUIDE).as_posix() if path != README else path.name, first.split("  ")[0]))
-    assert found == NOT_RUN
+    not_run = set()
+    for name, block in all_blocks():
+        assert block.language in ("python", "bash", "text")
+        if block.not_run is not None:
+            first = next(line for line in block.text.splitlines() if not line.startswith("#"))
+            not_run.add((name, first.split("  ")[0]))
+    assert not_run == NOT_RUN
 
 
 def test_code_is_at_most_88_wide():
-    pages = ((path, block) for path in (README, *PAGES) for block in blocks(path.read_text(encoding="utf-8")))
-    lines = ((path.name, line) for path, block in pages for line in block.text.splitlines())
-    assert [(name, line) for name, line in lines if len(line) > 88] == []
+    assert [x for name, block in all_blocks() for x in block.text.splitlines() if len(x) > 88] == []
+
+
+def all_blocks():
+    """The blocks of the README and of all pages, each with the name of its page."""
+    return [(page.name, x) for page in (README, *PAGES) for x in blocks(page.read_text(encoding="utf-8"))]
 
 
 def anchors(text):
@@ -153,7 +152,7 @@ def test_links_hold():
 
 
 def test_the_examples_of_additions(monkeypatch):
-    """The indented blocks of CONTRIBUTING that the page "Adding things" shows."""
+    """The indented blocks of CONTRIBUTING that the page "Extending torch_boc" shows."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     shown = text[text.index("[start:additions]") : text.index("[end:additions]")]
     monkeypatch.setitem(registry.registered, "halved", None)  # forgotten after the test
