@@ -38,15 +38,15 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         packet, name = func.overloadpacket, str(func.overloadpacket)
-        given, found = _tensors((args, kwargs)), _tensors(result)
-        if found or func.namespace == "torch_boc" or packet is aten._foreach_copy_:
+        given, made = _tensors((args, kwargs)), _tensors(result)
+        if made or func.namespace == "torch_boc" or packet is aten._foreach_copy_:
             aliases = [x.alias_info for x in func._schema.returns]
             is_view = any(x is not None and not x.is_write for x in aliases) or packet in FREE
             self.names += [] if is_view else [name]
-        sides = {x.device.type for x in given if x.ndim}, {x.device.type for x in found}
+        sides = {x.device.type for x in given if x.ndim}, {x.device.type for x in made}
         if _reads_back(packet, args, *sides) or (sides[0] == {"cpu"} and sides[1] - {"cpu"}):
             self.waits.append(name)
-        self.dtypes |= {x.dtype for x in found if x.device.type != "cpu"}
+        self.dtypes |= {x.dtype for x in made if x.device.type != "cpu"}
         self.float_sums += packet is aten.cumsum and given[0].is_floating_point()
         return result
 

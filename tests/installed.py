@@ -9,15 +9,15 @@ from packaging.requirements import Requirement
 
 def requirements(*names: str) -> Iterable[metadata.Distribution]:
     """The installed distributions that these need, themselves among them, without extras."""
-    found: dict[str, metadata.Distribution] = {}
+    needed: dict[str, metadata.Distribution] = {}
     todo = list(names)
     while todo:
         name = normal(todo.pop())
-        if name not in found:
-            found[name] = metadata.distribution(name)
-            wanted = map(Requirement, found[name].requires or [])
+        if name not in needed:
+            needed[name] = metadata.distribution(name)
+            wanted = map(Requirement, needed[name].requires or [])
             todo += [x.name for x in wanted if x.marker is None or x.marker.evaluate({"extra": ""})]
-    return found.values()
+    return needed.values()
 
 
 def others(*names: str) -> list[str]:

@@ -25,11 +25,11 @@ def probe(row: Sequence[float]) -> Probe:
     """The probe of one row: largest softmax value, mean of the coins, and where the mean lies between its bounds."""
     with mp.workdps(_digits(row)):
         top = max(range(len(row)), key=lambda c: row[c])
-        found = class_probe(row, top)
-        lower, upper = dominance_bounds(found.odds, len(row))
+        top_class = class_probe(row, top)
+        lower, upper = dominance_bounds(top_class.odds, len(row))
         room = upper - lower
-        concentration = (found.dominance - lower) / room if room > mpf(10) ** (8 - mp.dps) else mpf(0)
-        return Probe(top, *found[:5], lower, upper, concentration)
+        concentration = (top_class.dominance - lower) / room if room > mpf(10) ** (8 - mp.dps) else mpf(0)
+        return Probe(top, *top_class[:5], lower, upper, concentration)
 
 
 def class_probe(row: Sequence[float], index: int) -> Standing:
@@ -129,8 +129,8 @@ def obvious_probe(logits: Tensor, trials: int = 100) -> dict[str, Tensor]:
 
 def summary(logits: np.ndarray, target: np.ndarray, *, trials: int = 100, bins: int = 15) -> dict[str, float]:
     """The means over a data set, as a user would take them from float64 probabilities."""
-    found = obvious_probe(torch.from_numpy(logits).double(), trials).values()
-    prediction, confidence, dominance, gap, p_value = (x.numpy() for x in found)
+    columns = obvious_probe(torch.from_numpy(logits).double(), trials).values()
+    prediction, confidence, dominance, gap, p_value = (x.numpy() for x in columns)
     correct = prediction == target
     bounds = [dominance_bounds((1 - p) / p, logits.shape[-1]) for p in confidence.tolist()]
     forced = np.array([float(lower) for lower, _ in bounds]) - confidence

@@ -17,8 +17,10 @@ def described(value):
         return [signature(value)] if callable(value) else []
     if hasattr(value, "_fields"):
         return [f" {' '.join(value._fields)}"]
-    own = {name: getattr(value, name) for name, made in vars(value).items() if callable(made) or "method" in repr(made)}
-    public = {name: x for name, x in own.items() if name == "__init__" or not name.startswith("_")}
+    methods = {
+        name: getattr(value, name) for name, made in vars(value).items() if callable(made) or "method" in repr(made)
+    }
+    public = {name: x for name, x in methods.items() if name == "__init__" or not name.startswith("_")}
     return [f".{name}{signature(x)}" for name, x in public.items() if callable(x)]
 
 
@@ -34,7 +36,7 @@ def test_names_arguments_and_options():
     for part in PARTS:
         module = getattr(torch_boc, part)
         for name in sorted(getattr(module, "__all__", ())):
-            lines += [f"{part}.{name}{told}" for told in described(getattr(module, name)) or [""]]
+            lines += [f"{part}.{name}{text}" for text in described(getattr(module, name)) or [""]]
     commands = app.typer.main.get_command(app._app()).commands
     for name, command in commands.items():
         lines += [f"torch-boc {name} {' '.join(x.opts)} = {x.default!r} {x.required}" for x in command.params]

@@ -36,18 +36,18 @@ def compiler(monkeypatch, tmp_path):
 def test_each_variant_is_compiled_once(hook, compiler, tmp_path):
     compiler(WRITES)
     plan = hook.load_plan()
-    found = hook.build(tmp_path / "lib")
-    assert [path.name for path in found] == [plan.file_name(name) for name in plan.variants()]
-    for path, flags in zip(found, plan.variants().values(), strict=True):
+    libraries = hook.build(tmp_path / "lib")
+    assert [path.name for path in libraries] == [plan.file_name(name) for name in plan.variants()]
+    for path, flags in zip(libraries, plan.variants().values(), strict=True):
         words = set(path.read_text().split())
         assert {*plan.flags(), *flags, f'-DBOC_SOURCES="{plan.digest()}"'} <= words
         assert {str(x) for x in plan.sources() if x.suffix == ".cpp"} <= words
         assert not {"-ffast-math", "-march=native", "-fopenmp"} & words
-    found[-1].write_text("made of other sources")
+    libraries[-1].write_text("made of other sources")
     hook.build(tmp_path / "lib")
-    assert plan.digest() in found[-1].read_text()
+    assert plan.digest() in libraries[-1].read_text()
     compiler("sys.exit('compiled again')")
-    assert hook.build(tmp_path / "lib") == found
+    assert hook.build(tmp_path / "lib") == libraries
 
 
 FAULTS = {

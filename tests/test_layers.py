@@ -39,13 +39,13 @@ def faults(path, text):
     for node, names in imports_of(path, tree):
         if names[0] != PACKAGE or names[1:] == ["__version__"]:
             continue
-        found, target = f"{path}:{node.lineno}: {'.'.join(names)}", names[1]
+        where, target = f"{path}:{node.lineno}: {'.'.join(names)}", names[1]
         if id(node) in nested and not path.startswith(LAZY):
-            yield f"{found}: inside of a function"
+            yield f"{where}: inside a function"
         if names[-1].startswith("_") and names[-1] not in RANK:
-            yield f"{found}: a private name"
+            yield f"{where}: a private name"
         if part != "__init__" and target != part and RANK.get(target, 99) >= RANK.get(part, -1):
-            yield f"{found}: {part} stands before {target}, or beside it"
+            yield f"{where}: {part} stands before {target}, or in the same layer"
 
 
 def modules():

@@ -54,6 +54,6 @@ def test_the_table_of_licences_is_complete():
     wanted += [*PROJECT["dependency-groups"]["release"], *(x for extra in extras for x in extra)]
     names = {re.match(r"[\w-]+", x)[0] for x in wanted} - {"torch-boc"} | {*zoo.names()}
     rows = [line for line in (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
-    found = {word for row in rows for word in re.findall(r"[\w.-]+", row.split("|")[1])}
-    assert names <= found
+    listed = {word for row in rows for word in re.findall(r"[\w.-]+", row.split("|")[1])}
+    assert names <= listed
     assert PROJECT["project"]["license-files"] == ["LICENSE", "THIRD_PARTY.md"]

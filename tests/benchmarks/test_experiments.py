@@ -55,11 +55,11 @@ def offline(monkeypatch):
 def test_from_the_hub_to_the_tables_and_again_offline(hub, tmp_path, monkeypatch, capfd):
     arguments = [hub, "--cache", "cache", "--replicates", "5", "--samples", "100"]
     run.main(arguments)
-    said = capfd.readouterr()
+    output = capfd.readouterr()
     paper = (tmp_path / "boc-report" / "paper.md").read_text(encoding="utf-8")
-    assert "To fetch: " in said.out
-    assert "passes of a sample, about" in said.out
-    assert "100%" in said.err
+    assert "To fetch: " in output.out
+    assert "passes of a sample, about" in output.out
+    assert "100%" in output.err
     for row, (ece, *_) in PUBLISHED[hub]["calibration"].items():
         assert f"| {row} | {ece:.4f} | " in paper
     for auroc, fpr in PUBLISHED[hub]["ood"].values():

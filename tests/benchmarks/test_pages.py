@@ -44,24 +44,28 @@ def test_the_paper_s_points_lie_in_the_band(paper):
 def test_the_gain_of_rivals_is_measured_and_zero_where_only_confidence_differs():
     """Rivals that are more even among OOD samples, and samples that differ only in confidence."""
     numbers = np.random.default_rng(0)
-    known, even, unsure = (
-        columns_of(made_logits(2000, numbers, **how))
-        for how in ({"evenness": 0.5}, {"evenness": 5.0}, {"evenness": 0.5, "doubt": 0.5})
+    id_columns, even, unsure = (
+        columns_of(made_logits(2000, numbers, **options))
+        for options in ({"evenness": 0.5}, {"evenness": 5.0}, {"evenness": 0.5, "doubt": 0.5})
     )
-    assert gain(known, even, ["p̂"], ["ρ"]).gain_low > 0.1
-    assert -0.02 < gain(known, unsure, ["p̂"], ["ρ"]).gain < 0.002
-    assert difference_at_equal_confidence(even, known, "ρ") < -0.2
-    assert abs(difference_at_equal_confidence(unsure, known, "ρ")) < 0.02
-    assert abs(difference_at_equal_confidence(unsure, known, "Δ")) < 0.005 < float((unsure["Δ"] - known["Δ"]).mean())
+    assert gain(id_columns, even, ["p̂"], ["ρ"]).gain_low > 0.1
+    assert -0.02 < gain(id_columns, unsure, ["p̂"], ["ρ"]).gain < 0.002
+    assert difference_at_equal_confidence(even, id_columns, "ρ") < -0.2
+    assert abs(difference_at_equal_confidence(unsure, id_columns, "ρ")) < 0.02
+    assert (
+        abs(difference_at_equal_confidence(unsure, id_columns, "Δ"))
+        < 0.005
+        < float((unsure["Δ"] - id_columns["Δ"]).mean())
+    )
 
 
 def test_the_page_of_scores():
     """If this fails, run `python -m benchmarks.scores`. All but the bootstrap, which takes longer."""
     committed = pd.read_csv(scores.TABLE)
-    found = scores.table(["roberta-agnews"], replicates=2)
+    computed = scores.table(["roberta-agnews"], replicates=2)
     mine = committed[committed["entry"] == "roberta-agnews"].reset_index(drop=True)
-    names = ["score", "temperature", *(name for name in found if name == "auroc" or name.startswith("versus_"))]
-    pd.testing.assert_frame_equal(found[names], mine[names], rtol=1e-5, atol=2e-6)
+    names = ["score", "temperature", *(name for name in computed if name == "auroc" or name.startswith("versus_"))]
+    pd.testing.assert_frame_equal(computed[names], mine[names], rtol=1e-5, atol=2e-6)
 
 
 def test_statistics_of_resampled_documents():

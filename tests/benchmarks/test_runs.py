@@ -55,8 +55,8 @@ def test_the_page_of_decisions_can_make_its_tests():
 def test_the_true_areas_of_the_simulation(spread):
     """Intervals are judged by truths, which very many samples confirm."""
     numbers = np.random.default_rng(0)
-    known, unknown = known_truth.normals(0.9, spread).draw(20_000, 20_000, numbers)
-    above = (known[:2_000, None] > unknown[None]).double().mean()
+    id_scores, ood_scores = known_truth.normals(0.9, spread).draw(20_000, 20_000, numbers)
+    above = (id_scores[:2_000, None] > ood_scores[None]).double().mean()
     assert known_truth.normals(0.9, spread).truth(0.5)["auroc"] == pytest.approx(0.9)
     assert float(above) == pytest.approx(0.9, abs=0.01)
 

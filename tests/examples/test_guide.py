@@ -108,8 +108,8 @@ def test_the_first_screen_of_the_readme():
 
 
 def test_one_sentence_describes_the_library():
-    told = [README, ROOT / "pyproject.toml", ROOT / "examples/site/mkdocs.yml", ROOT / "CITATION.cff", PAGES_HOME]
-    texts = {path.name: " ".join(path.read_text(encoding="utf-8").split()) for path in told}
+    pages = [README, ROOT / "pyproject.toml", ROOT / "examples/site/mkdocs.yml", ROOT / "CITATION.cff", PAGES_HOME]
+    texts = {path.name: " ".join(path.read_text(encoding="utf-8").split()) for path in pages}
     assert [name for name, text in texts.items() if SENTENCE not in text] == []
     assert SENTENCE in " ".join(app.HELP.split())
 

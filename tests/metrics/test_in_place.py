@@ -8,7 +8,6 @@ from tests.dispatch import Counted, NoHostSync
 from tests.metrics.cases import labelled_batches
 from tests.passes import count_native_calls
 from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, kernels
-from torch_boc.kernels.triton.launch import HAS_TRITON
 
 MAKERS = {
     "whole": BoCMetric,
