@@ -18,7 +18,7 @@ from torch_boc.data.atomic import write
 from torch_boc.plots import image
 
 HERE = Path(__file__).parent
-SHARED = HERE.parents[2] / "shared" / "data"
+DATA = HERE.parents[1] / "data"
 SECOND, BEGINNING = "Gemma-3-270M", (2,)
 
 
@@ -58,7 +58,7 @@ def _arguments() -> Any:
     parser.add_argument("folder", type=Path, help="the folder of SmolLM2")
     parser.add_argument("--gguf", help="its GGUF file")
     parser.add_argument("--second", type=Path, help="the GGUF file of Gemma-3-270M")
-    parser.add_argument("--data", type=Path, default=SHARED, help="a folder with AG News and DBPedia")
+    parser.add_argument("--data", type=Path, default=DATA, help="a folder with AG News and DBPedia")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "boc-language")
     parser.add_argument("--share", type=float, default=1.0, help="how much of the texts to read")
     parser.add_argument("--second-share", type=float, default=0.25, help="the same for --second")

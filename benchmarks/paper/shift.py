@@ -261,7 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=EXPERIMENTS, nargs="?")
     parser.add_argument("--run", type=Path, default=Path(), help="what an example wrote, or the unzipped packages")
-    parser.add_argument("--data-dir", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data-dir", type=Path, default=ROOT / "data")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "torch-boc-shift")
     args = parser.parse_args()
     kept = pd.read_csv(TABLE) if TABLE.exists() else pd.DataFrame(columns=["network"])

@@ -122,7 +122,7 @@ def main() -> None:
     """Compute an entry and write it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=list(RECIPES))
-    parser.add_argument("--data-dir", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data-dir", type=Path, default=ROOT / "data")
     parser.add_argument("--checkpoint", type=Path, help="of the trained model; ResNet-20 has its own in --data-dir")
     parser.add_argument("--out", type=Path, default=ROOT / "torch_boc" / "zoo")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "torch-boc-zoo")
