@@ -23,7 +23,7 @@ from .screen import screen
 PANELS = {
     "Evaluate a model": (report, compare, demo),
     "Decide on new inputs": (screen, monitor),
-    "Look closer": (probe, text, trace, doctor),
+    "Inspect": (probe, text, trace, doctor),
 }
 COMMANDS = tuple(command for commands in PANELS.values() for command in commands)
 FAILED, TOO_LITTLE_MEMORY = 2, 3

@@ -28,7 +28,7 @@ def text(
     out: o.Csv = None,
     json: o.Json = False,
 ) -> None:
-    """How well a language model predicts text files, and what its confidence in the next token is worth.
+    """Perplexity and calibration of a language model on text files.
 
     Perplexity, bits per byte, accuracy and calibration of next-token prediction, lost coins, and the other numbers of
     the probe; one row per file, and one for all together.
