@@ -13,20 +13,20 @@ from torch_boc import BoCMetric, zoo
 from torch_boc.report.format import number, percent
 
 ROOT = Path(__file__).parents[2]
-FOUND = json.loads(PAGE.read_text(encoding="utf-8"))
+HEADLINE = json.loads(PAGE.read_text(encoding="utf-8"))
 
 
 def over_all(name, digits=1):
-    values = sorted(model[name] for model in FOUND.values())
+    values = sorted(model[name] for model in HEADLINE.values())
     return "–".join(number(x, digits, 100) for x in (values[0], values[-1]))
 
 
 def test_pages_quote_the_file():
-    resnet, delays = FOUND["resnet20-cifar10"], sorted(model["delay"] for model in FOUND.values())
-    others = sorted(model["detection_rate"] for name, model in FOUND.items() if name != "minilm-clinc150")
+    resnet, delays = HEADLINE["resnet20-cifar10"], sorted(model["delay"] for model in HEADLINE.values())
+    others = sorted(model["detection_rate"] for name, model in HEADLINE.items() if name != "minilm-clinc150")
     pages = "README.md", *(f"examples/guide/{x}.md" for x in ("decide", "index", "report"))
     readme, decide, index, report = (" ".join((ROOT / x).read_text(encoding="utf-8").split()) for x in pages)
-    minilm, rates = FOUND["minilm-clinc150"], [percent(FOUND[name]["detection_rate"])[:-2] for name in NAMES]
+    minilm, rates = HEADLINE["minilm-clinc150"], [percent(HEADLINE[name]["detection_rate"])[:-2] for name in NAMES]
     quoted = {
         f"ECE {percent(resnet['ece'])}, {percent(resnet['calibrated_ece'])} after calibration": (readme,),
         f"at {over_all('coverage', 0)} % coverage": (readme, decide),
@@ -52,7 +52,7 @@ def test_the_readme_quotes_the_metric():
     assert f"# {{{quoted}, ...}}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_guide_quotes_the_counts():
+def test_the_guide_and_the_readme_quote_the_counts():
     with (PAGE.parent / "coverage.csv").open(encoding="utf-8", newline="") as file:
         counts = {(row["study"], row["case"], row["what"]): row["share"] for row in csv.DictReader(file)}
 
@@ -71,6 +71,8 @@ def test_the_guide_quotes_the_counts():
     plain = "sets", "resnet20-cifar10, plain, all classes"
     assert f"{share(*plain, 'empty')} % of the in-distribution sets were empty" in text
     assert f"correct for {share(*plain, 'top class correct if empty')} % of these" in text
+    labels = float(counts["audit", "error 5 %: median number of labels", "alarm"])
+    assert f"raises an alarm after {labels:.0f} labels" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_figures_show_the_file():
@@ -81,7 +83,7 @@ def test_figures_show_the_file():
     draw_streams(streams)
     texts = [text.get_text() for text in accept.texts]
     for i, (name, title) in enumerate(NAMES.items()):
-        model = FOUND[name]
+        model = HEADLINE[name]
         assert f"{title.split(',')[0]}: {percent(model['coverage'])}" in texts
         dot = accept.lines[2 * i + 1]
         assert [dot.get_xdata()[0], dot.get_ydata()[0]] == pytest.approx([model["coverage"], model["risk"]], abs=6e-5)
@@ -94,4 +96,4 @@ def test_figures_show_the_file():
 @pytest.mark.parametrize("name", zoo.names())
 def test_the_file_is_that_of_the_code(name):
     """If this fails, run `python -m benchmarks.headline`."""
-    assert headline(zoo.load(name)) == pytest.approx(FOUND[name], abs=1.01e-4)
+    assert headline(zoo.load(name)) == pytest.approx(HEADLINE[name], abs=1.01e-4)
