@@ -11,7 +11,7 @@ def main() -> None:
     """Take the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path, help="what `torch-boc trace` has written")
-    parser.add_argument("--token", type=int, default=45, help="the generated token whose card is shown")
+    parser.add_argument("--token", type=int, default=50, help="the generated token whose card is shown")
     parser.add_argument("--browser", help="the path of Chromium, if Playwright has none of its own")
     args = parser.parse_args()
     from playwright.sync_api import sync_playwright
