@@ -32,7 +32,7 @@ def small_blocks(request, monkeypatch):
 
 @layouts
 @pytest.mark.parametrize("limit", [1, 13, 10**6])
-def test_blockwise_is_the_function(layout, limit):
+def test_chunks_give_what_the_whole_gives(layout, limit):
     z = layout()
     function = lambda x: (x.exp().sum(-1), x.argmax(-1), 2 * x)  # noqa: E731
     for part, whole in zip(map_chunks(function, z, limit=limit), function(z), strict=True):

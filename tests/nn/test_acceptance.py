@@ -138,7 +138,7 @@ def test_samples_that_do_not_count_and_rows_that_cannot():
     assert not one.sets(logits)[5].any()
 
 
-def test_it_says_what_would_do_if_nothing_can_be_accepted():
+def test_a_remedy_is_suggested_if_nothing_can_be_accepted():
     logits, target = samples(100)
     with pytest.warns(
         match=r"max_error=0\.01 and delta=0\.05: 100 held-out.* it needs at least 299 .* or max_error=0\.\d+"

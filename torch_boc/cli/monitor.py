@@ -14,7 +14,7 @@ ALARM = 4
 
 def monitor(
     paths: o.Stream = None,
-    calibration: o.HeldOut = None,
+    calibration: o.HeldOutSet = None,
     alpha: o.Chance = None,
     run_length: o.RunLength = None,
     score: o.Score = None,

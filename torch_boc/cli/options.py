@@ -44,7 +44,7 @@ Texts = Annotated[list[pathlib.Path], _arg("FILE...", "Texts in UTF-8.", exists=
 Ood = Annotated[Strs, _o("--ood", "[NAME=]PATH", "Out-of-distribution logits; may be repeated.")]
 OodFiles = Annotated[Strs, _o("--ood", "NAME=PATH,PATH...", "A file for each model; may be repeated.")]
 Splits = Annotated[Strs, _o("--calibration", "[NAME=]PATH", "Held-out logits with targets; may be repeated.")]
-HeldOut = Annotated[Str, _o("--calibration", "[NAME=]PATH", "Held-out logits that the model was not trained on.")]
+HeldOutSet = Annotated[Str, _o("--calibration", "[NAME=]PATH", "Held-out logits that the model was not trained on.")]
 Train = Annotated[Str, _o("--train", "PATH", "Training logits with targets, for Mahalanobis.")]
 Probabilities = Annotated[bool, _o("--probabilities", "", "The files hold probabilities; their logarithm is taken.")]
 Classes = Annotated[

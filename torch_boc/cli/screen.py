@@ -23,7 +23,7 @@ DECISIONS = ("review", "discovery", "accepted")  # columns that are counted
 
 def screen(
     paths: o.Paths,
-    calibration: o.HeldOut = None,
+    calibration: o.HeldOutSet = None,
     alpha: o.Level = 0.05,
     delta: o.Delta = None,
     fdr: o.Fdr = None,
