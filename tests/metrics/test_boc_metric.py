@@ -9,10 +9,11 @@ from tests.functional.cases import random_logits
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric, kernels
-from torch_boc.core.schema import Counts, Sums
+from torch_boc.core.schema import Counts
 from torch_boc.functional import bag_of_coins, boc_summary
 from torch_boc.functional.per_sample import sample_stats
 from torch_boc.functional.summary import DEFAULT_KEYS, P_VALUE_KEYS, QUANTILES, RISK_KEYS
+from torch_boc.functional.tally import named_sums
 
 LABELLED = ["accuracy", "ece", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
 LABELLED += ["gap_correct", "gap_wrong"]
@@ -163,7 +164,7 @@ def test_p_values_are_computed_only_if_a_key_asks_for_them():
         torch.testing.assert_close(found, {key: want[key] for key in DEFAULT_KEYS}, rtol=1e-12, atol=1e-15)
         assert {*want} - {*without.summary()} == {*P_VALUE_KEYS}
         assert whole.compute()["rejection_rate"] == want["rejection_rate"]
-        assert Counts(*without.total().counts).rejected == Sums(*without.total().sums[:8]).p_value == 0
+        assert Counts(*without.total().counts).rejected == named_sums(without.total())[0].p_value == 0
     assert without._defaults.keys().isdisjoint(whole._defaults.keys())
     with pytest.raises(ValueError, match="with the same arguments"):
         without.merge_state(whole)
