@@ -311,18 +311,18 @@ def page() -> str:
         others = [other_row(entry) for entry in entries]
         dependent = [dependent_row(entry) for entry in entries]
     rules = [
-        "accepted %",
+        "coverage %",
         "its error %",
         "broken",
-        "nothing",
+        "nothing accepted",
         "error % of p̂ ≥ 1 − error",
         "held-out error: broken",
     ]
     of_levels = [f"{what} at {level:.0%}" for level in LEVELS for what in ("test set", "OOD set")]
-    of_rates = [f"{what} at {rate:.0%}" for rate in RATES for what in ("found", "false")]
+    of_rates = [f"{what} at {rate:.0%}" for rate in RATES for what in ("discoveries", "false")]
     of_streams = [
-        *("all OOD: alarm after", "in range", "early"),
-        *(f"{MIXED:.0%} OOD: alarm after", "in range", "early"),
+        *("all OOD: delay", "in range", "early"),
+        *(f"{MIXED:.0%} OOD: delay", "in range", "early"),
     ]
     of_others = ["long: alpha", "long: run length", "classes: scores only", "classes: with mix"]
     tables: list[tuple[str, list[str], list[list[str]]]] = [
