@@ -1,9 +1,7 @@
 """How often the sums of logits are taken: one call for each batch that is small enough for one piece."""
 
-import pytest
-
 from torch_boc.core import row_sums
-from torch_boc.kernels.cpu import bindings, loader
+from torch_boc.kernels.cpu import loader
 
 
 def count_passes(monkeypatch):
@@ -12,14 +10,3 @@ def count_passes(monkeypatch):
     monkeypatch.setattr(row_sums, "_sums", lambda logits, extras: passes.append(extras) or one_pass(logits, extras))
     monkeypatch.setattr(loader, "chosen", lambda: (None, "passes are counted"))
     return passes
-
-
-def count_native_calls(monkeypatch):
-    """A list that grows with each call of the native library by its name; skips the test where there is none."""
-    if not loader.variant():
-        pytest.skip(loader.why_not())
-    made = []
-    for name in ("columns", "tally", "log_tails"):
-        real = getattr(bindings, name)
-        monkeypatch.setattr(bindings, name, lambda *args, name=name, real=real: made.append(name) or real(*args))
-    return made
