@@ -141,6 +141,7 @@ def main() -> None:
     metric = BoCMetric()
     metric.update(entry.id.logits, entry.id.target)
     figure, axes = metric.plot()
+    figure.set_size_inches(9.6, 3.4)
     write(RESULTS / "metric.png", image(finish(figure, list(axes)), "png"))
     drawn = evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].replace("<svg ", ON_WHITE, 1)
     (RESULTS / "roc.svg").write_text(drawn, encoding="utf-8")
