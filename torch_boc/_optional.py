@@ -4,28 +4,16 @@ import sys
 from importlib import import_module
 from typing import Any
 
-# The name of each package in messages, and the extra that brings it.
-PACKAGES = {
-    "matplotlib": ("matplotlib", "eval"),
-    "numpy": ("NumPy", "eval"),
-    "pandas": ("pandas", "eval"),
-    "pyarrow": ("pyarrow", "eval"),
-    "pytorch_ood": ("pytorch-ood", "eval"),
-    "ray": ("Ray Data", "ray"),
-    "rich": ("rich", "cli"),
-    "safetensors": ("safetensors", "eval"),
-    "scipy": ("SciPy", "eval"),
-    "sklearn": ("scikit-learn", "eval"),
-    "tqdm": ("tqdm", "eval"),
-    "transformers": ("transformers", "transformers"),
-}
+# What messages call a package, if not by its module; and the extra that brings it, if not `eval`.
+NAMES = {"numpy": "NumPy", "pytorch_ood": "pytorch-ood", "ray": "Ray Data", "scipy": "SciPy", "sklearn": "scikit-learn"}
+EXTRAS = {"ray": "ray", "rich": "cli", "transformers": "transformers"}
 
 
 def require(package: str, *submodules: str, purpose: str) -> Any:
     """A package with the named submodules imported, or an ImportError that says how to get it.
 
     Args:
-        package: a key of `PACKAGES`.
+        package: the name of its module.
         submodules: their names below the package.
         purpose: the beginning of the message, such as "plots need".
     """
@@ -35,8 +23,8 @@ def require(package: str, *submodules: str, purpose: str) -> Any:
     try:
         module, *_ = [import_module(name) for name in names]
     except ImportError as error:
-        called, extra = PACKAGES[package]
-        raise ImportError(f"{purpose} {called}: pip install 'torch-boc[{extra}]'") from error
+        extra = EXTRAS.get(package, "eval")
+        raise ImportError(f"{purpose} {NAMES.get(package, package)}: pip install 'torch-boc[{extra}]'") from error
     return module
 
 

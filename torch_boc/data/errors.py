@@ -53,7 +53,5 @@ def is_memory_error(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
         return False
-    by_type = (
-        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    )  # of torch, not imported here
-    return by_type or any(text in str(error).lower() for text in MEMORY)
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of torch, not imported here
+    return named or any(text in str(error).lower() for text in MEMORY)

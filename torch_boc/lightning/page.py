@@ -132,9 +132,7 @@ def render(loop: LoopMetrics, history: History, of: str, about: str, prefix: str
     ]
     calibrated = {"conformal_test": loop.test, "acceptance": loop.acceptance}
     arguments = "".join(f", {name}=callback.{name}" for name, part in calibrated.items() if part is not None)
-    shown = "".join(
-        f"<p><b>{spaced(x)}</b>{spaced(what)}<small>{spaced(detail)}</small></p>" for x, what, detail in tiles
-    )
+    shown = "".join(f"<p><b>{spaced(x)}</b>{spaced(what)}<small>{spaced(sub)}</small></p>" for x, what, sub in tiles)
     title = spaced(f"Epoch {rows[-1]['epoch']}{of}: {', '.join(headline)}")
     texts = {"title": title, "about": spaced(about), "prefix": escape(prefix), "arguments": arguments}
     return PAGE.format(style=PAGE_STYLE, tiles=shown, cards="".join(cards), **texts)
