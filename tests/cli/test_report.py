@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from benchmarks.recipes.entries import save_entry
 from tests.arrays import read_arrays
 from tests.cli.cases import samples
-from tests.data.cases import labelled, unfamiliar
+from tests.data.cases import labelled, ood_logits
 from tests.data.tables import logit_table, write_parts
 from torch_boc import zoo
 from torch_boc.cli import inputs

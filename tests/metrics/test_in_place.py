@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import Counted, NoHostSync
+from tests.kernels.cases import needs_native
 from tests.metrics.cases import labelled_batches
 from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, kernels
 
@@ -94,16 +94,3 @@ def test_update_reads_nothing_back_on_either_path():
             metric.validate_args = False
             with kernels.use(path), NoHostSync():
                 update(metric)
-
-
-@pytest.mark.skipif(not HAS_TRITON, reason="there is no Triton")
-def test_an_update_on_a_gpu_is_two_operators():
-    metric = BoCMetric(ignore_index=None)  # which is one more
-    metric.validate_args, metric._device = False, torch.device("cuda", 0)
-    with FakeTensorMode():
-        for name, state in states(metric).items():
-            setattr(metric, name, torch.zeros(state.shape, dtype=state.dtype, device="cuda"))
-        logits, target = torch.empty(64, 7, device="cuda"), torch.empty(64, dtype=torch.int64, device="cuda")
-        with Counted() as operations:
-            metric.update(logits, target)
-    assert operations.names == ["torch_boc.columns", "torch_boc.tally"]

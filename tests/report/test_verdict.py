@@ -58,7 +58,7 @@ UPRIGHT = "score != 'structural_score'"
 UNSURE = ("ood", "score == 'dominance'", {"versus_msp_low": NAN, "versus_msp_high": NAN})
 WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
 EXACT = ("calibration", "split == 'held out' and method == 'vector scaling'", {"ece_low": 0.0})
-NO_STRUCTURED = ("calibration", "method == 'vector scaling'", {"ece": 0.06})
+NO_VECTOR = ("calibration", "method == 'vector scaling'", {"ece": 0.06})
 NOTHING = ("acceptance", "error == 0.01", {"accepted": 0.0, "wrong": NAN, "threshold": math.inf})
 COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917})
 HARDER = ("leaks", "split == 'held out'", {"accuracy": 0.1, "suspicious": True})

@@ -76,7 +76,7 @@ def compare(
         raise ValueError(f"expected at least two models to compare, got {len(models)}")
     bins, replicates = check_integers(1, bins=bins, replicates=replicates)
     (seed,) = check_integers(0, seed=seed)
-    say, ood = progress or (lambda message: None), ood or {}
+    report_step, ood = progress or (lambda message: None), ood or {}
     given = dict(models)
     for name, x in models.items():
         if isinstance(x, str | os.PathLike) and Path(x).suffix.lower() == ".json":
@@ -98,7 +98,7 @@ def compare(
         test = single_set(source, TEST, **kind)
         oods = {key: single_set(part[name], key, **kind) for key, part in ood.items() if name in part}
         options: dict[str, Any] = {"trials": trials, "bins": bins, "replicates": replicates, "seed": seed}
-        options["progress"] = lambda message, name=name: say(f"{name}: {message}")
+        options["progress"] = lambda message, name=name: report_step(f"{name}: {message}")
         reports[name] = evaluate(test, oods, title=name, **options)
         probed = {key: probe_set(data, trials) for key, data in oods.items()}
         sets.append(Model(name, probe_set(test, trials), probed))

@@ -113,7 +113,7 @@ def evaluate(
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
         repeated = {x.name: many_repeated(x.logits, x.target) for x in everything if isinstance(x, LogitSet)}
-        sampling: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
+        sampling: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": report_step}
         distrusted = {row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"}
         distrusted |= {row["split"] for row in leaks if row["suspicious"]}
         calibrated, judged = calibration_tables(sets[0], splits, methods=methods, bins=bins, **sampling)
@@ -125,7 +125,7 @@ def evaluate(
             **calibrated,
             **detection_tables(scored, **sampling),
             **gap_tables(sets, bins),
-            **screening_tables(sets, held_out, seed=seed, progress=say),
+            **screening_tables(sets, held_out, seed=seed, progress=report_step),
             "acceptance": acceptance_rows(sets[0], held_out),
             "review": review_rows(sets),
             **class_tables(sets[0], None if scaled is None else scaled.confidence),
