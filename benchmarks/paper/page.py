@@ -18,7 +18,6 @@ from torch_boc.evaluation import Results, evaluate
 from torch_boc.functional import auroc, bag_of_coins, dominance_bounds
 from torch_boc.kernels import use
 from torch_boc.plots import BLUE, ORANGE
-from torch_boc.report.coherence import forced_share
 from torch_boc.report.format import interval_text, number
 from torch_boc.zoo.entry import Entry, is_training
 
@@ -132,7 +131,7 @@ def make() -> tuple[str, dict[str, Any]]:
     confidence = torch.linspace(0.1, 1, 90_001, dtype=torch.float64)
     most = dominance_bounds((1 - confidence) / confidence, 10)[1] - confidence
     facts |= {"largest": float(most.max()), "most_confident": float(confidence[most >= 0.5].max())}
-    facts["forced"] = {key: 100 * forced_share(x["id"]) for key, x in facts["gaps"].items()}
+    facts["forced"] = {key: 100 * x["id"]["forced_gap"] / x["id"]["gap"] for key, x in facts["gaps"].items()}
     facts["tables"] = {}
     for key, (results, held_out) in reports.items():
         entry = entries[PUBLISHED[key]["entry"]]

@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks.harness import markdown_table
 from benchmarks.paper.flips import Flips
-from torch_boc.report.coherence import forced_share
 from torch_boc.report.format import number, percent, symbol, value_text
 from torch_boc.report.results import Results
 
@@ -70,7 +69,8 @@ def experiment_tables(
     for _, row in results.gaps.iterrows():
         means = [number(row[name], 3) for name in ("confidence", "gap", "forced_gap")]
         name = "test set" if row["kind"] == "id" else row["set"]
-        gaps.append([name, paper["gap"][row["kind"]], *means, percent(forced_share(row)), number(row["r2"], 3)])
+        share = percent(row["forced_gap"] / (row["gap"] or math.nan))
+        gaps.append([name, paper["gap"][row["kind"]], *means, share, number(row["r2"], 3)])
     heads = ["Δ", "the paper says", "mean p̂, ours", "mean Δ", "forced by p̂", "forced share", "R² of Δ on it"]
     lines = []
     for name, published in paper["trials"].items():
