@@ -148,7 +148,7 @@ def grow_wealth(gain: Tensor, state: MartingaleState, number: Tensor, endless: b
     total = torch.nn.functional.pad(gain, (0, 0, 1, 0)).cumsum(0)
     before, wide = total[:-1], to_wide(number)
     reserve = torch.log2(wide + 2.0).reciprocal_()  # what has not begun to bet
-    log_share = (wide if endless else -reserve).diff().log_()
+    log_share = (wide if endless else -reserve).diff().clamp_min_(0.0).log_()  # rounding may order two wrongly
     begun = torch.cat([state.log_shares.unsqueeze(0), log_share.unsqueeze(-1) - before]).logcumsumexp(0)
     shares = total + begun
     evidence = shares[1:].logsumexp(-1) - math.log(gain.shape[-1])
