@@ -576,7 +576,9 @@ def test_the_same_warning_comes_in_every_run(tmp_path):
 @pytest.mark.skipif(choose_kernels(X) is None, reason="there is no native code")
 def test_logits_are_checked_once_in_a_batch(tmp_path, monkeypatch):
     checks, check = [], torch_boc.functional.checks.check_logits
-    monkeypatch.setattr("torch_boc.functional.checks.check_logits", lambda *args: checks.append(1) or check(*args))
+    for module in ("checks", "tally"):
+        name = f"torch_boc.functional.{module}.check_logits"
+        monkeypatch.setattr(name, lambda *args: checks.append(1) or check(*args))
     run_of(tmp_path).validate(Module(logged), batches(), verbose=False)
     assert len(checks) == 3
 

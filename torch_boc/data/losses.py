@@ -67,7 +67,7 @@ class capture_losses(TorchFunctionMode):  # noqa: N801, it is used as a function
         """The calls so far in this block, or in the last one; calls with the same logits are one."""
         calls: list[LossCall] = []
         for seen in self._seen:
-            _merge(calls, _checked(*seen))
+            _add(calls, *seen)
         return calls
 
     def __enter__(self) -> "capture_losses":
@@ -102,7 +102,7 @@ class capture_losses(TorchFunctionMode):  # noqa: N801, it is used as a function
     def _hand_over(self, *, rest: bool = False) -> None:
         latest, self._seen = self._seen, []
         for seen in latest:
-            _merge(self._pending, _checked(*seen))
+            _add(self._pending, *seen)
         while self._on_call is not None and len(self._pending) > (not rest):
             self._on_call(self._pending.pop(0))
 
@@ -111,26 +111,28 @@ def _version(x: Tensor) -> int | None:
     return None if x.is_inference() else x._version
 
 
-def _checked(
-    name: str, logits: Tensor, target: Tensor, ignore_index: int | None, versions: tuple[int | None, ...] | None
-) -> LossCall:
+def _add(
+    calls: list[LossCall],
+    loss: str,
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int | None,
+    versions: tuple[int | None, ...] | None,
+) -> None:
+    """Add a call to a list, in which calls with the same logits are one."""
     shape, binary, refused = tuple(logits.shape), ignore_index is None, ""
     if versions is not None and versions != (_version(logits), _version(target)):
-        refused = f"logits or targets of {name} that were changed in place after it"
+        refused = f"logits or targets of {loss} that were changed in place after it"
     elif binary and len(shape) > 1 and 1 not in (shape[1], shape[-1]):
-        refused = f"multi-label logits of shape {shape} in {name}"
+        refused = f"multi-label logits of shape {shape} in {loss}"
     if len(shape) == 1 and not binary:
         logits, target = logits[None], target[None]
-    return LossCall(name, logits, target, ignore_index, binary, refused)
-
-
-def _merge(calls: list[LossCall], call: LossCall) -> None:
-    for i, earlier in enumerate(calls):
-        if same_memory(earlier.logits, call.logits):
-            same = earlier.target is not None and call.target is not None and same_memory(earlier.target, call.target)
-            calls[i] = earlier if same else earlier._replace(target=None)
+    for i, call in enumerate(calls):
+        if same_memory(call.logits, logits):
+            if call.target is not None and not same_memory(call.target, target):
+                calls[i] = call._replace(target=None)
             return
-    calls.append(call)
+    calls.append(LossCall(loss, logits, target, ignore_index, binary, refused))
 
 
 def class_targets(call: LossCall, one_hot: bool | None = None) -> tuple[Tensor | None, bool]:

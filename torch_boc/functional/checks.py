@@ -151,7 +151,7 @@ def check_target(target: Tensor, shape: torch.Size, name: str = "target") -> Ten
     """Return `target` in int64 if it has one class index for each row of logits, or raise; errors call it `name`."""
     if not isinstance(target, Tensor):
         raise TypeError(f"expected {name} as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
-    wide = as_indices(target)
+    wide = target if target.dtype == torch.int64 else as_indices(target)
     if wide.dtype != torch.int64:
         got = _described(target)
         raise TypeError(f"expected {name} as integer class indices, got {got}; convert with {name}.long()")

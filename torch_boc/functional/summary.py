@@ -9,7 +9,7 @@ from ..core.dtypes import to_wide
 from ..core.schema import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
 from ..core.tally import empty_tally, equal_bin
 from .bounds import forced_gap
-from .checks import check_logits, check_names
+from .checks import check_logits, check_names, classes_last
 from .per_sample import sample_stats
 from .tally import add_logits, named_sums
 
@@ -66,9 +66,8 @@ def boc_summary(
     >>> {key: round(summary[key].item(), 3) for key in ("samples", "confidence", "gap", "free_gap", "accuracy")}
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
-    dim = check_logits(logits, dim, target)
-    total = empty_tally(bins, like=logits)
-    add_logits(total, logits, target, dim=dim, trials=trials, alpha=alpha, ignore_index=ignore_index)
+    rows, total = classes_last(logits, dim, target), empty_tally(bins, like=logits)
+    add_logits(total, rows, target, trials=trials, alpha=alpha, ignore_index=ignore_index)
     return summarize(total)
 
 

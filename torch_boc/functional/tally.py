@@ -17,7 +17,7 @@ from ..core.tally import equal_bin, is_class
 from ..kernels.dispatch import choose_kernels, columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
-from .checks import check_target, check_trials, classes_last, detached
+from .checks import check_logits, check_target, check_trials
 from .per_sample import SampleStats, sample_stats
 
 # A larger batch is added in chunks, to bound memory: of logits for torch's operations, of a few numbers per row for
@@ -50,7 +50,6 @@ def add_logits(
     logits: Tensor,
     target: Tensor | None = None,
     *,
-    dim: int = -1,
     trials: int = 100,
     alpha: float = 0.05,
     ignore_index: int | None = None,
@@ -61,12 +60,12 @@ def add_logits(
         total: from `empty_tally`.
         logits: shape (..., C); no gradient is taken.
         target: class indices of shape (...), or None.
-        dim: the class axis; by default the last.
         trials: the number of coin flips of the p-values; 0 to compute none.
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
     """
-    rows, trials = detached(classes_last(logits, dim)), trials and check_trials(trials)
+    check_logits(logits, -1)
+    rows, trials = logits.detach(), trials and check_trials(trials)
     target = None if target is None else check_target(target, rows.shape[:-1])
     if tally_logits(total, rows, target, ignore_index, trials, alpha):
         return
@@ -86,7 +85,7 @@ def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_inde
         target: class indices of shape (...). Samples with other targets, or with `ignore_index`, do not count.
         ignore_index: samples with this target do not count.
     """
-    rows, (classes, bins) = detached(logits), excess.shape
+    rows, (classes, bins) = logits.detach(), excess.shape
     for chunk, labels in chunks(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
         chance, label = to_wide(chunk).softmax(-1).flatten(0, -2), labels.reshape(-1, 1)
         counted = is_class(label, classes) & chance.isfinite().all(-1, keepdim=True)
@@ -116,7 +115,8 @@ def add_gaps(
         part: "total", "forced" or "free".
         ignore_index: samples with this target do not count.
     """
-    rows, (sums, samples, invalid) = detached(classes_last(logits, -1)), states
+    check_logits(logits, -1)
+    rows, (sums, samples, invalid) = logits.detach(), states
     target = None if target is None else check_target(target, rows.shape[:-1])
     name = {"total": "gap", "forced": "odds", "free": "free_gap"}[part]
     numbers = columns(rows, (name,) if len(sums) == 1 else (name, "prediction"))

@@ -12,7 +12,7 @@ from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.error_policy import ErrorPolicy
 from ..nn import Acceptance, ConformalTest
 from ._compat import Callback
-from .loader_metrics import LoopConfig, LoopMetrics, loader_names, match_ood_loaders
+from .loader_metrics import LoopConfig, LoopMetrics
 from .logit_source import LogitFunction, LogitSource, TargetSource
 from .page import History, write_page
 from .step import watch_step
@@ -105,11 +105,14 @@ class BoCCallback(Callback):
         conformal_test: the test of the last validation epoch; it is not calibrated before the first, nor if that
             failed. None without a test.
         acceptance: that of the last validation epoch, or None.
+        state_key: the name of the state in checkpoints, by `prefix`. Lightning refuses two of the same name.
 
     >>> callback = BoCCallback(ood={1: "svhn"})  # for Trainer(callbacks=[callback])
     >>> callback.keys
     ('accuracy', 'ece', 'nll', 'confidence', 'dominance', 'gap', 'free_gap')
     """
+
+    state_key = ""  # Lightning's is a property, which would be computed for every batch
 
     def __init__(
         self,
@@ -139,6 +142,7 @@ class BoCCallback(Callback):
         metric = BoCMetric(num_classes, keys=chosen, trials=trials, bins=bins, alpha=alpha, dim=-1)
         metric._first.remedy = "name what returns logits, as in BoCCallback(logits='model')"
         self.keys, self.prefix = tuple(metric.keys or ()), prefix
+        self.state_key = self._generate_state_key(prefix=prefix)
         self.prog_bar = check_names("prog_bar", prog_bar, self.keys) if prog_bar else ()
         if not isinstance(ood, Mapping | None) or len({*(ood or {}).values()}) < len(ood or {}):
             expected = "{index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with different names"
@@ -171,11 +175,6 @@ class BoCCallback(Callback):
         self._loops: dict[str, LoopMetrics] = {}
         self.page, self._history = page, History()
         self._watches: list[Callable[[], None]] = []
-
-    @property
-    def state_key(self) -> str:
-        """The name of the callback's state in checkpoints, by its prefix. Lightning refuses two of the same name."""
-        return f"{type(self).__qualname__}{{'prefix': {self.prefix!r}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the test and of the acceptance, if they are calibrated, and what the page shows."""
@@ -219,13 +218,14 @@ class BoCCallback(Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Add the batch."""
-        self._loops[_stage(trainer)].loaders[dataloader_idx].add(self._source, outputs, batch, pl_module)
+        loop = self._loops[trainer.state.stage.dataloader_prefix]
+        loop.loaders[dataloader_idx].add(self._source, outputs, batch, pl_module)
 
     on_test_batch_end = on_validation_batch_end
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the values of all batches together."""
-        stage = _stage(trainer)
+        stage = trainer.state.stage.dataloader_prefix
         loop = self._loops[stage]
         if trainer.sanity_checking:
             loop.check()
@@ -276,14 +276,14 @@ class BoCCallback(Callback):
 
     def _watch(self, trainer: Any, module: Any, *args: Any) -> AbstractContextManager[Any]:
         """What a step runs in: (batch, batch index, loader index)."""
-        stage = _stage(trainer)
+        stage = trainer.state.stage.dataloader_prefix
         if callable(self._source.logits) or (stage == "train" and not self._is_read(trainer)):
             return nullcontext()
         key = (stage, args[2] if len(args) > 2 else 0)
         return self._source.watch(module, key, wrapped=trainer.strategy.model is not module)
 
     def _begin(self, trainer: Any, module: Any) -> None:
-        stage = _stage(trainer)
+        stage = trainer.state.stage.dataloader_prefix
         self._source.attach(module)
         names, ood = ([""], {}) if stage == "train" else (loader_names(trainer), self.ood)
         present, wrong = match_ood_loaders(ood, names, stage)
@@ -319,7 +319,38 @@ class BoCCallback(Callback):
         return {start + key: float(value) for key, value in values.items()}
 
 
-def _stage(trainer: Any) -> str:
-    """What stands before the keys: "train", "val" or "test"."""
-    stage: str = trainer.state.stage.dataloader_prefix
-    return stage
+def loader_names(trainer: Any) -> list[str]:
+    """The names of the loaders of a loop, in their order: the keys of a dict, otherwise as Lightning names them.
+
+    Loaders that do not run one after the other (`CombinedLoader` in another mode than "sequential") make one batch
+    together, and count as one loader. There are no names before the loaders are known.
+    """
+    combined = trainer._evaluation_loop._combined_loader  # `trainer.val_dataloaders` may be those of an earlier fit
+    if combined is None:
+        return []
+    if combined._mode != "sequential":
+        return ["combined"]
+    if isinstance(combined.iterables, Mapping) and len(combined.iterables) == len(combined.flattened):
+        return [str(name) for name in combined.iterables]
+    return [f"dataloader_idx_{index}" for index in range(len(combined.flattened))]
+
+
+def match_ood_loaders(ood: Mapping[int | str, str], names: Sequence[str], stage: str) -> tuple[dict[int, str], str]:
+    """The names of the out-of-distribution loaders by index, and what is wrong with the others, or "".
+
+    A loader is left out if it is missing or first, or if another loader after the first has the name that it would get.
+    Nothing is wrong before the loaders are known.
+    """
+    # From a file of LightningCLI an index comes as a string; a loader of that name comes first.
+    indices: dict[int | str, int] = {key: index for index in range(len(names)) for key in (index, str(index))}
+    indices |= {name: index for index, name in enumerate(names)}
+    labels = {indices[loader]: label for loader, label in ood.items() if loader in indices}
+    others = {name for index, name in enumerate(names) if index > 0 and index not in labels}
+    present = {index: label for index, label in labels.items() if index > 0 and label not in others}
+    wrong = [f"{loader!r} as {label!r}" for loader, label in ood.items() if indices.get(loader) not in present]
+    loaders = ", ".join(f"{index} {name!r}" for index, name in enumerate(names))
+    return present, "" if not (names and wrong) else (
+        f"expected ood loaders of {stage} after the in-distribution loader, which is the first, with names of their "
+        f"own, got {' and '.join(wrong)}, and {len(names)} loaders in all: {loaders}; give several as a list or a "
+        "dict, one after the other (CombinedLoader in mode 'sequential')"
+    )

@@ -1,4 +1,4 @@
-"""The loaders of one loop: their names, their metrics, and how many of their batches could be read."""
+"""The loaders of one loop: their metrics, and how many of their batches could be read."""
 
 import math
 import warnings
@@ -22,43 +22,6 @@ from ..nn.calibration_counts import update_in_turn
 from .logit_source import LogitSource
 
 CPU = torch.device("cpu")
-
-
-def loader_names(trainer: Any) -> list[str]:
-    """The names of the loaders of a loop, in their order: the keys of a dict, otherwise as Lightning names them.
-
-    Loaders that do not run one after the other (`CombinedLoader` in another mode than "sequential") make one batch
-    together, and count as one loader. There are no names before the loaders are known.
-    """
-    combined = trainer._evaluation_loop._combined_loader  # `trainer.val_dataloaders` may be those of an earlier fit
-    if combined is None:
-        return []
-    if combined._mode != "sequential":
-        return ["combined"]
-    if isinstance(combined.iterables, Mapping) and len(combined.iterables) == len(combined.flattened):
-        return [str(name) for name in combined.iterables]
-    return [f"dataloader_idx_{index}" for index in range(len(combined.flattened))]
-
-
-def match_ood_loaders(ood: Mapping[int | str, str], names: Sequence[str], stage: str) -> tuple[dict[int, str], str]:
-    """The names of the out-of-distribution loaders by index, and what is wrong with the others, or "".
-
-    A loader is left out if it is missing or first, or if another loader after the first has the name that it would get.
-    Nothing is wrong before the loaders are known.
-    """
-    # From a file of LightningCLI an index comes as a string; a loader of that name comes first.
-    indices: dict[int | str, int] = {key: index for index in range(len(names)) for key in (index, str(index))}
-    indices |= {name: index for index, name in enumerate(names)}
-    labels = {indices[loader]: label for loader, label in ood.items() if loader in indices}
-    others = {name for index, name in enumerate(names) if index > 0 and index not in labels}
-    present = {index: label for index, label in labels.items() if index > 0 and label not in others}
-    wrong = [f"{loader!r} as {label!r}" for loader, label in ood.items() if indices.get(loader) not in present]
-    loaders = ", ".join(f"{index} {name!r}" for index, name in enumerate(names))
-    return present, "" if not (names and wrong) else (
-        f"expected ood loaders of {stage} after the in-distribution loader, which is the first, with names of their "
-        f"own, got {' and '.join(wrong)}, and {len(names)} loaders in all: {loaders}; give several as a list or a "
-        "dict, one after the other (CombinedLoader in mode 'sequential')"
-    )
 
 
 @dataclass(frozen=True)
@@ -269,8 +232,17 @@ class LoopMetrics:
         for loader in self.loaders:
             loader.sync(self.loaders[0], labelled=bool(about_targets))
         counts = self.check()
-        self.reliable = [i for i, n in enumerate(counts) if not n.refused and self._has_samples(self.loaders[i], n)]
         first, policy = self.loaders[0], self.config.policy
+        self.reliable = []
+        for index, (loader, n) in enumerate(zip(self.loaders, counts, strict=True)):
+            if n.refused:
+                continue
+            if bool(loader.summary["samples"] + loader.summary["invalid"] > 0):  # of all processes
+                self.reliable.append(index)
+            elif n.read:
+                got = f"none in {n.read} batches: they are empty, or every target is ignore_index"
+                remedy = f"{loader.metric.ignore_index}; ignore_index=None counts all samples"
+                policy.handle(loader.title, ValueError(f"expected samples, got {got}, {remedy}"))
         if 0 in self.reliable:
             with torch.inference_mode(False):
                 both = (first.tests, first.acceptances)
@@ -320,14 +292,6 @@ class LoopMetrics:
             if loader.error is not None:
                 self.config.policy.handle(f"{'' if n.refused else 'a batch of '}{loader.title}", loader.error)
         return counts
-
-    def _has_samples(self, loader: LoaderMetrics, counts: BatchCounts) -> bool:
-        has_samples = bool(loader.summary["samples"] + loader.summary["invalid"] > 0)  # of all processes
-        if counts.read and not has_samples:
-            got = f"none in {counts.read} batches: they are empty, or every target is ignore_index"
-            remedy = f"{loader.metric.ignore_index}; ignore_index=None counts all samples"
-            self.config.policy.handle(loader.title, ValueError(f"expected samples, got {got}, {remedy}"))
-        return has_samples
 
     def _values(self, index: int, keys: Sequence[str], unknown: Collection[str]) -> dict[str, Tensor]:
         """The values of a loader; NaN if they cannot be relied on, or are `unknown`."""

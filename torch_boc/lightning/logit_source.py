@@ -162,14 +162,17 @@ class LogitSource:
         if call is not None:
             if target is not None and target.numel() * rows.shape[-1] == rows.numel():
                 target = target.reshape(rows.shape[:-1])  # the loss may have had another view
-            samples = _num_samples(batch)
+            samples = len(next(iter(_tensors(batch)), ()))
             if rows.ndim == 2 and 0 < samples < len(rows) and len(rows) % samples == 0:
                 rows = rows.unflatten(0, (samples, -1))  # the tokens of a sample stay together
                 target = None if target is None else target.unflatten(0, (samples, -1))
             if self.ignore_index == "loss" and call.ignore_index is not None:
                 ignore_index = call.ignore_index
-        elif guessed and target is not None and rows.ndim == 3 and _shifts_labels(module, rows.shape[-1]):
-            target, misfit = None, "expected the loss of a causal language model, which shifts the labels, got none"
+        elif guessed and target is not None and rows.ndim == 3:
+            shifts = any(predicts_next(part, rows.shape[-1]) for part in module.modules())
+            if shifts:
+                target = None
+                misfit = "expected the loss of a causal language model, which shifts the labels, got none"
         if self._classes is None and rows.ndim > 1:
             self._classes, self._single = rows.shape[-1], binary
             log_info(f"torch_boc: the logits of {self._classes} classes are from {origin}")
@@ -192,7 +195,7 @@ class LogitSource:
                 raise TypeError(f"expected one call of the submodule {self.logits!r} in a step, got {got}")
             logits = find_logits(self._named[0]).detach()
             return logits, None, _call_of(logits, self._calls), f"the submodule {self.logits!r}"
-        returned = self._as_logits(outputs)
+        returned = None if outputs is None else self._as_logits(outputs)
         if returned is not None:
             call, named = _call_of(returned, self._calls), not isinstance(outputs, Tensor | tuple | list)
             # Without a name, what has other classes than the loss may be anything, such as features.
@@ -245,7 +248,7 @@ class LogitSource:
         with suppress(ValueError):
             if self._find(step, logits, self.dim, binary=binary) is not None:
                 return True
-        return bool(classes and len(logits) == _num_samples(step[1]))
+        return bool(classes and len(logits) == len(next(iter(_tensors(step[1])), ())))
 
     def _find(self, step: tuple[Any, Any, Any], logits: Tensor, dim: int | None, *, binary: bool) -> Tensor | None:
         """The target that the user names, or the one that is found."""
@@ -272,7 +275,10 @@ class LogitSource:
                     f"expected logits of classes, got {got}: {call.loss} is a contrastive loss here\n"
                     "name the logits of a classifier: BoCCallback(logits='head')"
                 )
-        target, self._one_hot[loader] = class_targets(call, self._one_hot.get(loader))
+        if target is not None and target.is_floating_point():
+            target, self._one_hot[loader] = class_targets(call, self._one_hot.get(loader))
+        else:
+            self._one_hot.setdefault(loader, False)
         return target
 
 
@@ -289,11 +295,3 @@ def _call_of(logits: Tensor, calls: list[LossCall]) -> LossCall | None:
 def _tensors(batch: Any) -> list[Tensor]:
     inside = fields(batch) if isinstance(batch, Mapping) or hasattr(batch, "__dataclass_fields__") else batch
     return [x for x in tree_leaves(inside) if isinstance(x, Tensor) and x.ndim]
-
-
-def _num_samples(batch: Any) -> int:
-    return next((len(x) for x in _tensors(batch)), 0)
-
-
-def _shifts_labels(module: nn.Module, classes: int) -> bool:
-    return any(predicts_next(part, classes) for part in module.modules())

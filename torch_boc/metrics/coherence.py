@@ -135,10 +135,11 @@ class BoCMetric(ProbeMetric):
                 (excess,) = self._states(self._classwise)
                 add_classwise(excess, logits, target, **options)
             if not self._risks:
-                add_logits(self._tally(), logits, target, trials=self._flips, alpha=self.alpha, **options)
+                total = Tally(*self._states(self._names))
+                add_logits(total, logits, target, trials=self._flips, alpha=self.alpha, **options)
                 return
             stats = self._stats(logits, target)
-        add_sample_stats(self._tally(), stats._replace(trials=self._flips), alpha=self.alpha)
+        add_sample_stats(Tally(*self._states(self._names)), stats._replace(trials=self._flips), alpha=self.alpha)
         if self._risks and stats.target is not None:
             (counts,) = self._states(self._risks)
             (bins, _, valid, _), wrong = bin_predictions(stats)
@@ -146,14 +147,14 @@ class BoCMetric(ProbeMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
-        counts = Counts(*self._tally().counts)
+        counts = Counts(*self.total().counts)
         self._report(counts.invalid, counts.bad_targets)
         summary = self.summary()
         return {f"{self.key_prefix}{key}": summary[key] for key in self.keys or summary}
 
     def summary(self) -> dict[str, Tensor]:
         """Every key that the states of this process give, without prefix; nothing is checked, synced or reported."""
-        total = self._tally()
+        total = self.total()
         summary = summarize(total, p_values=self._flips > 0)
         if self._risks:
             (counts,) = self._states(self._risks)
@@ -171,10 +172,7 @@ class BoCMetric(ProbeMetric):
 
     def total(self) -> Tally:
         """A copy of the sums and histograms behind the summary. A later `update` does not change the copy."""
-        return Tally(*(x.clone() for x in self._tally()))
-
-    def _tally(self) -> Tally:
-        return Tally._make(self._states(self._names))
+        return Tally(*(getattr(self, name).clone() for name in self._names))
 
     def plot(
         self,
