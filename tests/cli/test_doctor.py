@@ -10,14 +10,15 @@ import torch
 
 import torch_boc
 from tests.kernels.cases import needs_native
-from torch_boc.cli import diagnosis
+from torch_boc.cli import doctor
 from torch_boc.kernels import selftest
 from torch_boc.kernels.cpu import loader
+from torch_boc.kernels.triton import launch
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(diagnosis, "SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "SECONDS", 0.0)
 
 
 @needs_native
@@ -36,7 +37,7 @@ def test_one_screen_and_json(run):
     assert (native["name"], native["available"], native["self_test"]) == ("native", True, "")
     assert (triton["name"], triton["available"]) == ("triton", torch.cuda.is_available())
     assert found["versions"]["torch_boc"] == torch_boc.__version__
-    assert [(x["rows"], x["classes"]) for x in found["speed"] if x["device"] == "cpu"] == list(diagnosis.SHAPES)
+    assert [(x["rows"], x["classes"]) for x in found["speed"] if x["device"] == "cpu"] == list(doctor.SHAPES)
     for row in found["speed"]:
         assert row["ratio"] == pytest.approx(row["coins_us"] / row["softmax_us"], rel=0.1)
         assert 0.1 < row["softmax_us"] < 1e6
@@ -71,10 +72,10 @@ def test_a_gpu_is_tried_and_timed(monkeypatch):
     tried = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(diagnosis, "self_test", lambda device: tried.append(device) or "")
-    monkeypatch.setattr(diagnosis, "_time_shape", lambda rows, classes, device: tried.append(device))
+    monkeypatch.setattr(selftest, "self_test", lambda device: tried.append(device) or "")
+    monkeypatch.setattr(doctor, "_time_shape", lambda rows, classes, device: tried.append(device))
     for triton, why, found in ((True, "", ""), (False, "Triton is not installed: pip install triton", None)):
-        monkeypatch.setattr(diagnosis, "HAS_TRITON", triton)
-        path = diagnosis.diagnose()["paths"][1]
+        monkeypatch.setattr(launch, "HAS_TRITON", triton)
+        path = doctor.diagnose()["paths"][1]
         assert (path["why_not"], path["self_test"]) == (why, found)
-    assert tried.count("cuda") == 1 + 2 * len(diagnosis.SHAPES)
+    assert tried.count("cuda") == 1 + 2 * len(doctor.SHAPES)
