@@ -1,7 +1,6 @@
 """Calibrators: `fit` takes held-out logits and targets, and `calibrate` takes the logits of other samples."""
 
-from .base import Calibrated, Calibrator
-from .baselines import DominanceConfidence, Uncalibrated
+from .base import Calibrated, Calibrator, DominanceConfidence, Uncalibrated
 from .isotonic import IsotonicCalibration
 from .matrix import MatrixScaling
 from .split_checks import LeakTest, LeakWarning, Overlap, OverlapWarning, leak_test, overlap_test

@@ -1,4 +1,4 @@
-"""What all calibrators have in common: their methods and attributes, and the checks of the input."""
+"""What all calibrators have in common, the checks of their input, and two baselines that fit nothing."""
 
 import math
 import warnings
@@ -96,6 +96,39 @@ class Calibrator:
         confidence = self.of_coins(coins)
         assert confidence is not None
         return Calibrated(coins.prediction, confidence, logits if self.gives_logits else None)
+
+
+class Uncalibrated(Calibrator):
+    """The largest softmax probability, without calibration.
+
+    >>> Uncalibrated().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
+    tensor([0.6439], dtype=torch.float64)
+    """
+
+    name = "MSP"
+    needs_fit = False
+
+    def of_coins(self, coins: Coins) -> Tensor:
+        """The confidence of the coins."""
+        return coins.confidence
+
+
+class DominanceConfidence(Calibrator):
+    """The dominance as a confidence, the paper's c_BoC: the mean chance that the top class beats a rival.
+
+    It is never below the largest softmax probability, so it can only help if the confidence is too low.
+
+    >>> DominanceConfidence().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
+    tensor([0.8548], dtype=torch.float64)
+    """
+
+    name = "BoC"
+    needs_fit = False
+    gives_logits = False
+
+    def of_coins(self, coins: Coins) -> Tensor:
+        """The dominance of the coins."""
+        return coins.dominance
 
 
 def check_rows(logits: Tensor) -> Tensor:
