@@ -50,7 +50,7 @@ def run_command(args: Sequence[str]) -> int:
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *_, **__: print_error(f"warning: {message}")
         command = typer.main.get_command(_app())
         try:
             code = command.main(args=list(args) or ["--help"], prog_name="torch-boc", standalone_mode=False)
@@ -124,7 +124,3 @@ def _explain(error: Exception) -> int:
     else:
         raise error
     return FAILED
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print_error(f"warning: {message}")

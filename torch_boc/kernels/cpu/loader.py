@@ -94,8 +94,11 @@ def _load(path: Path) -> ctypes.CDLL:
     made_of, expected = loaded.boc_sources().decode(), digest()
     if expected and made_of != expected:
         raise RuntimeError(f"{path.name} is older than the C++ code next to it: run `make native`, then start again")
-    if difference := _difference(loaded.boc_schema().decode()):
-        raise RuntimeError(f"{path.name} does not compute the numbers of core/schema.py: {difference}")
+    reported = loaded.boc_schema().decode()
+    for theirs, ours in zip(f"{reported}\n".split("\n"), f"{schema_text()}\n".split("\n"), strict=False):
+        if theirs != ours:
+            wrong = f"expected {ours!r}, got {theirs!r}"
+            raise RuntimeError(f"{path.name} does not compute the numbers of core/schema.py: {wrong}")
     for name, types in _SIGNATURES.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = types, ctypes.c_int32
@@ -103,12 +106,6 @@ def _load(path: Path) -> ctypes.CDLL:
     if functions := thread_functions():
         loaded.boc_use_threads(*functions)
     return loaded
-
-
-def _difference(reported: str) -> str:
-    """How the table that a library reports differs from ours; an empty text if it is the same."""
-    pairs = zip(f"{reported}\n".split("\n"), f"{schema_text()}\n".split("\n"), strict=False)
-    return next((f"expected {ours!r}, got {theirs!r}" for theirs, ours in pairs if theirs != ours), "")
 
 
 @lru_cache(maxsize=1)
