@@ -10,7 +10,7 @@ import pytest
 from tests.systems import unix_only
 from torch_boc.data import atomic
 from torch_boc.data.atomic import check_file, replacing, write
-from torch_boc.data.text import printable
+from torch_boc.data.errors import printable
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

@@ -13,10 +13,9 @@ import torch
 from ..calibration import OverlapWarning
 from ..calibration.split_checks import many_repeated, repeated_message
 from ..data.atomic import write
-from ..data.errors import error_prefix
+from ..data.errors import error_prefix, printable
 from ..data.files import LogitReader
 from ..data.logit_set import LogitSet
-from ..data.text import printable
 from ..evaluation.inputs import LOST
 from ..functional.score_bins import ScoreConfig
 from ..nn import Acceptance, ConformalTest

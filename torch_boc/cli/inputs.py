@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from ..data.errors import printable
 from ..data.files import LogitReader
 from ..data.logit_set import ColumnSet, LogitSet
-from ..data.text import printable
 from ..evaluation.inputs import warn_if_incomplete
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from .._optional import require
 from ..data.atomic import check_file, check_parquet, replacing
-from ..data.errors import is_memory_error
-from ..data.text import printable
+from ..data.errors import is_memory_error, printable
 from . import options as o
 from .output import Terminal, list_files, print_json, show_table, spinner
 

@@ -15,9 +15,8 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..data.atomic import check_file, check_folder, replacing
-from ..data.text import printable
-from .options import FOLDER
+from ..data.atomic import check_file, replacing
+from ..data.errors import printable
 
 STDOUT = "-"
 WIDTH = 80
@@ -54,11 +53,6 @@ def spinner(begin: str) -> Iterator[Callable[[str], None]]:
     spinner = "dots" if console.encoding.startswith("utf") else "line"
     with console.status(console.render_str(begin), spinner=spinner) as status:
         yield lambda message: status.update(console.render_str(message))
-
-
-def choose_folder(out: str | None, *, json: bool, files: Iterable[str]) -> Path | None:
-    """The folder for the report, or None. A folder that cannot be written to is an error before the work begins."""
-    return None if json and out is None else check_folder(out or FOLDER, files)
 
 
 def list_files(paths: Iterable[str | Path | None], console: Console) -> None:

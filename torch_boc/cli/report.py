@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from json import loads
 from operator import ge, gt, le, lt
 from pathlib import Path
@@ -10,9 +10,10 @@ from typing import Any
 
 import typer
 
-from ..data.text import printable
+from ..data.atomic import check_folder
+from ..data.errors import printable
 from . import options as o
-from .output import Terminal, choose_folder, list_files, print_error, print_json, show_pairs, show_table, spinner
+from .output import Terminal, list_files, print_error, print_json, show_pairs, show_table, spinner
 
 GATE = 1
 
@@ -50,7 +51,7 @@ def report(
     """
     from ..report.report import FILES
 
-    folder = choose_folder(out, json=json, files=FILES)
+    folder = _choose_folder(out, json=json, files=FILES)
     rules = [_rule(text) for text in fail_if or ()]
     with spinner("loading libraries") as tell, warnings.catch_warnings():
         from ..calibration import LeakWarning, OverlapWarning
@@ -75,6 +76,11 @@ def report(
     if held:
         print_error("; ".join(held))
         raise typer.Exit(GATE)
+
+
+def _choose_folder(out: str | None, *, json: bool, files: Iterable[str]) -> Path | None:
+    """The folder for the report, or None. A folder that cannot be written to is an error before the work begins."""
+    return None if json and out is None else check_folder(out or o.FOLDER, files)
 
 
 def _rule(text: str) -> tuple[str, str, Callable[[float], bool]]:
@@ -108,7 +114,7 @@ def compare(
     from .inputs import Files, by_name, split_name
 
     named = by_name(models)
-    folder = choose_folder(out, json=json, files=comparison_files(named))
+    folder = _choose_folder(out, json=json, files=comparison_files(named))
     with spinner("loading libraries") as tell:
         from ..evaluation import compare as compare_models
 
@@ -143,7 +149,7 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False) -> No
     from ..report.report import FILES
 
     files = comparison_files(zoo.names()) if name is None else list(FILES)
-    folder = choose_folder(out, json=json, files=files)
+    folder = _choose_folder(out, json=json, files=files)
     with spinner("loading libraries") as tell, warnings.catch_warnings():
         from ..calibration import LeakWarning
         from ..evaluation import evaluate

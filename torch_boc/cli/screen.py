@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..data.atomic import check_file
-from ..data.text import printable
+from ..data.errors import printable
 from . import options as o
 from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, show_pairs, show_table, spinner
 

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.errors import error_prefix
+from ..data.errors import error_prefix, printable
 from ..data.logit_set import log_probabilities, refuse_probabilities
-from ..data.text import printable
 from ..nn import DriftMonitor
 from ..report.format import counted
 from .calibrated_test import CalibratedTest, loading

@@ -1,13 +1,14 @@
-"""What goes wrong with files and sets, as errors of one line."""
+"""What goes wrong with files and sets, as errors of one line that are safe to print."""
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .text import printable
-
 MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
+# Control characters, surrogates (how Python holds bytes that are not UTF-8), line breaks, marks of text direction.
+HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class ContentError(ValueError):
@@ -55,3 +56,12 @@ def is_memory_error(error: BaseException) -> bool:
         return False
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # of torch, not imported here
     return named or any(text in str(error).lower() for text in MEMORY)
+
+
+def printable(text: str) -> str:
+    r"""The text, with every character that a terminal would obey or could not show written as an escape.
+
+    >>> print(printable("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)

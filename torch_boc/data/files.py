@@ -27,11 +27,10 @@ from ..core.chunking import block_elements
 from ..core.schema import COINS
 from ..functional.table_columns import COLUMNS, LIST_COLUMNS, TARGET_COLUMN, restore_sample_stats
 from . import logit_set
-from .errors import ContentError, error_prefix, file_errors
+from .errors import ContentError, error_prefix, file_errors, printable
 from .extract import TARGET_NAMES
 from .logit_set import IGNORED_CLASS, ColumnSet, LogitSet
 from .tables import NUMBER, NUMBERS, TEXT, Arrays, ParquetTable, as_tensor, numpy, read_text
-from .text import printable
 
 REFUSAL = (
     "pickles are refused, because opening one can run any code; "
@@ -198,9 +197,9 @@ class LogitReader:
                 target = self._class_indices(batch, start)
                 if target is not None:
                     target = logit_set.check_classes(target, len(logits), self.num_classes, ignored=True)
-                columns = logit_set.printable_keys({name: logit_set.floating(batch[name]) for name in self._scores})
+                columns = {printable(name): logit_set.floating(batch[name]) for name in self._scores}
                 logit_set.check_columns(columns, len(logits))
-                notes = logit_set.printable_keys({name: batch[name] for name in self.notes})
+                notes = {printable(name): batch[name] for name in self.notes}
             yield LogitBlock(index, logits, target, columns, notes)
 
     def whole(self, chosen: Tensor | None = None) -> LogitBlock:
@@ -241,11 +240,12 @@ class LogitReader:
             target = self._class_indices(batch, int(index[0]))
             parts.append({**batch, "index": index} | ({} if target is None else {"target": target}))
         joined = _joined(parts)
-        columns, notes = ({name: joined[name] for name in names} for names in (self._scores, self.notes))
+        notes = {name: joined[name] for name in self.notes}
+        columns = {printable(name): joined[name] for name in self._scores}
         with error_prefix(printable(self._path)):
             kept = None if chosen is None else joined["index"]
             stats = restore_sample_stats(joined, num_classes=self.num_classes)
-            return ColumnSet(stats, logit_set.printable_keys(columns), self.name, total, kept, notes)
+            return ColumnSet(stats, columns, self.name, total, kept, notes)
 
     def _batches(self, size: int | None, chosen: Tensor | None) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:
         """The columns that are used, and the numbers of their rows."""
@@ -330,7 +330,8 @@ def read_logits(
     """
     if isinstance(source, LogitSet | ColumnSet):
         called = source.name if name is None else printable(name)
-        return replace(source, name=called, columns=logit_set.printable_keys(source.columns))
+        columns = {printable(column): values for column, values in source.columns.items()}
+        return replace(source, name=called, columns=columns)
     if not isinstance(source, str | os.PathLike):
         name = "logits" if name is None else name
         with error_prefix(printable(name)):

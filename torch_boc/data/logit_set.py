@@ -19,7 +19,6 @@ from ..functional.checks import (
 )
 from ..functional.per_sample import SampleStats
 from .errors import error_prefix
-from .text import printable
 
 # How far the sum of a row of probabilities may be from 1; see `rounding_slack` for rounded ones.
 SUM_TOLERANCE = 0.02
@@ -197,11 +196,6 @@ def log_probabilities(probabilities: Tensor, first: int = 0) -> Tensor:
         )
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     return wide.clamp_min(SMALLEST).log()
-
-
-def printable_keys(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns, with control characters in their names written as escapes."""
-    return {printable(name): column for name, column in columns.items()}
 
 
 def floating(tensor: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ..data.errors import printable
 from ..data.logit_set import LogitSet
-from ..data.text import printable
 from ..functional.registry import scores
 from ..functional.separation import binned_auroc, fpr_at_tpr, survival
 from .detectors import detector_scores, mahalanobis_scores

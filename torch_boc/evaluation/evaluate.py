@@ -11,8 +11,8 @@ from .. import __version__
 from .._optional import require
 from ..calibration import CALIBRATORS, MatrixScaling, VectorScaling, leak_test, overlap_test
 from ..calibration.split_checks import many_repeated
+from ..data.errors import printable
 from ..data.logit_set import ColumnSet, LogitSet
-from ..data.text import printable
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores

@@ -3,9 +3,8 @@
 import os
 from typing import Any
 
-from ..data.errors import ContentError, error_prefix, file_errors
+from ..data.errors import ContentError, error_prefix, file_errors, printable
 from ..data.files import open_content
-from ..data.text import printable
 from ..inference.row_summary import RowSummary, Totals
 from .inputs import warn_if_incomplete
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ..data.atomic import check_folder, write
-from ..data.text import printable
+from ..data.errors import printable
 from ..plots import BLUE, ORANGE
 from .calibration import calibration_advice
 from .chart import BELOW, Chart
