@@ -100,11 +100,6 @@ def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None =
     return torch.stack([torch.zeros_like(logits), logits], -1), target
 
 
-def detached(x: Tensor) -> Tensor:
-    """`x` without a gradient."""
-    return x.detach() if x.requires_grad else x
-
-
 def _described(x: Tensor) -> str:
     return f"shape {tuple(x.shape)}, dtype {x.dtype}"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.dtypes import constant, to_wide
 from ..core.tally import is_class
-from .checks import check_target, detached
+from .checks import check_target
 from .per_sample import SampleStats, sample_stats
 from .registry import scores
 
@@ -154,7 +154,7 @@ def bin_scores(preds: Tensor | SampleStats, scoring: ScoreConfig) -> BinnedScore
         scoring: how samples are scored and grouped.
     """
     stats = sample_stats(preds, extras=scores[scoring.name].extras) if isinstance(preds, Tensor) else preds
-    number, prediction = detached(scores[scoring.name].number(stats._replace(trials=TRIALS))), stats.coins.prediction
+    number, prediction = scores[scoring.name].number(stats._replace(trials=TRIALS)).detach(), stats.coins.prediction
     number = -number if scoring.score.startswith("-") else number
     valid = number == number  # not NaN
     group = prediction if scoring.groups == "prediction" else None

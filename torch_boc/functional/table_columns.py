@@ -11,7 +11,7 @@ from ..core.schema import COINS
 from ..core.tally import is_class, log_loss
 from . import registry
 from .binomial_test import log_p_value
-from .checks import check_classes, check_names, check_trials, classes_last, detached
+from .checks import check_classes, check_names, check_trials, classes_last
 from .per_sample import SampleStats, sample_stats
 
 # Each column as a function of the statistics. Properties of `Coins` are written out: torch 2.7 cannot compile them.
@@ -77,7 +77,7 @@ def sample_columns(
     """
     names = check_columns(columns, () if target is None else (TARGET_COLUMN,))
     names = (TARGET_COLUMN, *COLUMNS) if columns is None and target is not None else names
-    rows = detached(classes_last(logits, dim))
+    rows = classes_last(logits, dim).detach()
     return columns_of(sample_stats(rows, target, trials=trials, extras=column_extras(names)), names)
 
 

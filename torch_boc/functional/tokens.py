@@ -11,7 +11,7 @@ from ..core.schema import COINS
 from ..core.tally import is_class, log_loss
 from ..core.topk import find_top_k
 from ..kernels.dispatch import columns
-from .checks import check_target, classes_last, detached
+from .checks import check_target, classes_last
 from .per_sample import SampleStats
 from .registry import entropy
 
@@ -66,7 +66,7 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     >>> numbers.log_probability, numbers.rank, numbers.lost_coins, numbers.rivals
     (tensor([-1.4402], dtype=torch.float64), tensor([2]), tensor([0.4356], dtype=torch.float64), tensor([[0, 1]]))
     """
-    rows = classes_last(detached(logits), -1)
+    rows = classes_last(logits.detach(), -1)
     token = check_target(token, rows.shape[:-1], "token")
     numbers = columns(rows, (*COINS, "entropy_sum", "distance", "ahead"), token)
     coins = Coins(*(numbers[name] for name in COINS))

@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import plots
 from ..core.schema import Counts, Tally
 from ..core.tally import empty_tally
-from ..functional.checks import check_trials, detached
+from ..functional.checks import check_trials
 from ..functional.per_sample import SampleStats, check_extras, sample_stats
 from ..functional.score_bins import num_bins
 from ..functional.selective import BY_LOG_ODDS, bin_predictions, risk_summary
@@ -115,7 +115,7 @@ class BoCMetric(ProbeMetric):
     def _stats(self, logits: Tensor, target: Tensor | None, extras: bool | Iterable[str] = False) -> SampleStats:
         if self._risks:
             extras = (*check_extras(extras), "log_odds")
-        return sample_stats(detached(logits), target, trials=self.trials, extras=extras, ignore_index=self.ignore_index)
+        return sample_stats(logits.detach(), target, trials=self.trials, extras=extras, ignore_index=self.ignore_index)
 
     def update(self, preds: Tensor | SampleStats, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C), and targets of shape (N,); or both with more axes.

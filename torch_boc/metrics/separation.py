@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import plots
 from ..core.tally import empty_tally
 from ..functional import registry
-from ..functional.checks import check_names, check_trials, detached
+from ..functional.checks import check_names, check_trials
 from ..functional.per_sample import SampleStats, sample_stats
 from ..functional.registry import ranking_numbers, required_extras
 from ..functional.separation import (
@@ -109,7 +109,7 @@ class BoCSeparation(ProbeMetric):
             stats = preds._replace(trials=self.trials)
         else:
             logits, _ = self._normalize_input(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
-            stats = sample_stats(detached(logits), trials=self.trials, extras=required_extras(self.scores))
+            stats = sample_stats(logits.detach(), trials=self.trials, extras=required_extras(self.scores))
         flags = _flat_flags(ood, stats.coins.odds.shape, self.device)
         values = torch.stack([*ranking_numbers(stats, self.scores).values()]).flatten(1)
         counted = None if stats.counted is None else stats.counted.reshape(-1)

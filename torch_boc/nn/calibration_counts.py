@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import registry
-from ..functional.checks import ProbabilityCheck, classes_last, detached
+from ..functional.checks import ProbabilityCheck, classes_last
 from ..functional.per_sample import SampleStats
 from ..functional.score_bins import (
     FINEST,
@@ -276,7 +276,7 @@ class CalibrationCounts(CheckedState):
             got = getattr(scores, "dtype", type(scores).__name__)
             raise TypeError(f"expected scores as a floating-point tensor, got {got}")
         self._check_bins(kind, scores.device)
-        scores = -detached(scores) if self.scoring.score.startswith("-") else detached(scores)
+        scores = -scores.detach() if self.scoring.score.startswith("-") else scores.detach()
         binned = BinnedScores(score_bin(scores, self.scoring.resolution), None, ~scores.isnan())
         return join_group(binned, group, self.scoring.groups)
 
@@ -291,7 +291,7 @@ class CalibrationCounts(CheckedState):
         if isinstance(preds, SampleStats):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
-            preds = detached(classes_last(preds, self.dim, target))
+            preds = classes_last(preds, self.dim, target).detach()
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)

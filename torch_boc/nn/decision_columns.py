@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_share, check_trials, detached
+from ..functional.checks import check_share, check_trials
 from ..functional.per_sample import SampleStats, sample_stats
 from ..functional.registry import required_extras
 from ..functional.table_columns import COLUMNS, TARGET_COLUMN, check_columns, column_extras, columns_of
@@ -131,7 +131,7 @@ class SampleColumns:
             part.move_to(logits.device)
         names = self.names if target is None else self._with_target
         labels = target.to(logits.device, non_blocking=True) if target is not None and TARGET_COLUMN in names else None
-        stats = sample_stats(detached(logits), labels, trials=self.trials, extras=self._extras)
+        stats = sample_stats(logits.detach(), labels, trials=self.trials, extras=self._extras)
         columns = columns_of(stats, [name for name in names if name not in DECISION_COLUMNS])
         columns = {name: x.float() if x.is_floating_point() and name not in WIDE else x for name, x in columns.items()}
         columns |= decision_columns((self.conformal_test, self.alpha, self.acceptance, self.max_error), stats)
