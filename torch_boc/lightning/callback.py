@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ..functional.checks import check_names, check_share
@@ -105,14 +105,11 @@ class BoCCallback(Callback):
         conformal_test: the test of the last validation epoch; it is not calibrated before the first, nor if that
             failed. None without a test.
         acceptance: that of the last validation epoch, or None.
-        state_key: the name of the state in checkpoints, by `prefix`. Lightning refuses two of the same name.
 
     >>> callback = BoCCallback(ood={1: "svhn"})  # for Trainer(callbacks=[callback])
     >>> callback.keys
     ('accuracy', 'ece', 'nll', 'confidence', 'dominance', 'gap', 'free_gap')
     """
-
-    state_key = ""  # Lightning's is a property, which would be computed for every batch
 
     def __init__(
         self,
@@ -142,7 +139,6 @@ class BoCCallback(Callback):
         metric = BoCMetric(num_classes, keys=chosen, trials=trials, bins=bins, alpha=alpha, dim=-1)
         metric._first.remedy = "name what returns logits, as in BoCCallback(logits='model')"
         self.keys, self.prefix = tuple(metric.keys or ()), prefix
-        self.state_key = self._generate_state_key(prefix=prefix)
         self.prog_bar = check_names("prog_bar", prog_bar, self.keys) if prog_bar else ()
         if not isinstance(ood, Mapping | None) or len({*(ood or {}).values()}) < len(ood or {}):
             expected = "{index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with different names"
@@ -175,6 +171,11 @@ class BoCCallback(Callback):
         self._loops: dict[str, LoopMetrics] = {}
         self.page, self._history = page, History()
         self._watches: list[Callable[[], None]] = []
+
+    @cached_property  # Lightning asks in every batch
+    def state_key(self) -> str:
+        """The name of the callback's state in checkpoints, by its prefix. Lightning refuses two of the same name."""
+        return f"{type(self).__qualname__}{{'prefix': {self.prefix!r}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the test and of the acceptance, if they are calibrated, and what the page shows."""
