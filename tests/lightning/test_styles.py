@@ -19,6 +19,7 @@ from tests.lightning.cases import CLASSES, QUIET, Classifier, perceptron, traine
 from torch_boc.data import capture_losses
 from torch_boc.kernels.dispatch import choose_kernels
 from torch_boc.lightning import BoCCallback
+from torch_boc.lightning.step import watch_step
 
 pytestmark = QUIET
 SAMPLES, BATCH = 37, 16
@@ -686,3 +687,19 @@ def test_transformers(kind, dtype, tmp_path):
         run.validate(module, DataLoader(data, batch_size=6), verbose=False)
         tolerance = 1e-5 if dtype == torch.float32 else 1e-2
         assert run.callback_metrics["val/boc/nll"].item() == pytest.approx(losses[0].item(), rel=tolerance)
+
+
+@pytest.mark.parametrize("patched", [False, True], ids=["a method", "patched by others"])
+def test_a_step_is_as_before_when_the_last_watcher_ends(patched):
+    class Strategy:
+        def validation_step(self):
+            return "step"
+
+    strategy, others = Strategy(), lambda: "patched"
+    if patched:
+        strategy.validation_step = others
+    ends = [watch_step(strategy, "validation_step", nullcontext) for _ in range(2)]
+    assert strategy.validation_step() == ("patched" if patched else "step")
+    for end in ends:
+        end()
+    assert vars(strategy) == ({"validation_step": others} if patched else {})

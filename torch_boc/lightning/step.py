@@ -42,6 +42,8 @@ def watch_step(strategy: Any, step: str, watch: Callable[..., AbstractContextMan
         shadow.watchers.remove(watch)
         if not shadow.watchers and vars(strategy).get(step) is shadow:
             delattr(strategy, step)
+            if getattr(strategy, step) != shadow.inner:  # a patch of another library
+                setattr(strategy, step, shadow.inner)
 
     return end
 
