@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from tests.nn.models import linear
 from torch_boc import BoCPredictor
-from torch_boc.inference import resume
+from torch_boc.inference import batches, resume
 
 SAMPLES, BATCH = 1001, 10
 
@@ -41,6 +41,6 @@ def predictor(shard: str | tuple[int, int] | None = "auto", **options) -> BoCPre
 
 if __name__ == "__main__":
     path, at, single = sys.argv[1], int(sys.argv[2]), "single" in sys.argv
-    resume.PART_ROWS = 100
+    resume.PART_ROWS, batches.GROUP_SECONDS = 100, 0.0  # each batch is written at once
     images = Images(at=at, action=lambda: print("waiting", flush=True) or time.sleep(600))  # noqa: T201
     predictor(None if single else "auto").to_parquet(images, path, resume=single)

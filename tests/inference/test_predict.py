@@ -12,13 +12,30 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.dispatch import NoHostSync
-from tests.inference.cases import Counting, Hungry, Loader, Stream, assert_same, data, expected, joined, predictor, read
+from tests.inference.cases import (
+    SAMPLES,
+    Counting,
+    Hungry,
+    Loader,
+    Stream,
+    assert_same,
+    data,
+    expected,
+    joined,
+    predictor,
+    read,
+)
 from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.data import read_logits
 from torch_boc.data.extract import call_model
 from torch_boc.functional.checks import ProbabilityCheck
 from torch_boc.functional.table_columns import COLUMNS
+from torch_boc.inference import batches
+from torch_boc.inference.batches import FEW_CLASSES, LOGITS, grouped
+from torch_boc.kernels import use
+from torch_boc.kernels.dispatch import choose_kernels
+from torch_boc.nn.decision_columns import SampleColumns
 
 BATCHES = Loader(size=5).batches
 LOADERS = {
@@ -90,6 +107,56 @@ def test_likeliest_classes_names_and_logits(tmp_path):
     for top_k in (6, -1):
         with pytest.raises(ValueError, match=f"expected top_k from 0 to 5, the number of classes, got {top_k}"):
             list(predictor(model, top_k=top_k).predict(data()[0]))
+
+
+class Overwriting(nn.Module):
+    """Writes all its logits to the same memory, as a graph that is replayed."""
+
+    def __init__(self, classes: int, room: int = SAMPLES) -> None:
+        super().__init__()
+        self.register_buffer("memory", torch.zeros(SAMPLES, classes))
+        self.room = room
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        if len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return self.memory[: len(x)].copy_(x)
+
+
+@pytest.mark.parametrize("path", ["auto", "torch"])
+@pytest.mark.parametrize("classes", [2, 5, 33, 300])
+def test_small_batches_are_computed_together_and_every_bit_is_that_of_single_ones(path, classes, monkeypatch):
+    x, y = 4 * torch.randn(SAMPLES, classes), torch.randint(classes, (SAMPLES,))
+    test = ConformalTest().calibrate(torch.randn(99, classes))
+    options = {"conformal_test": test, "top_k": 2, "keep_logits": True, "batch_size": 3}
+    calls, samples = [], SampleColumns.__call__
+    monkeypatch.setattr(SampleColumns, "__call__", lambda self, z, y: calls.append(len(z)) or samples(self, z, y))
+    with use(path):
+        tables = list(predictor(Overwriting(classes), **options).predict(TensorDataset(x, y)))
+        assert calls == [len(table["index"]) for table in tables] == [3] * 7 + [2], "a table for each batch"
+        calls.clear()
+        together = joined(predictor(Overwriting(classes), **options)._predict(TensorDataset(x, y)))
+        assert calls == ([SAMPLES] if choose_kernels(x) else [3] * 7 + [2])
+        with pytest.warns(UserWarning, match="3 samples do not fit in memory; continuing with 1 at a time"):
+            halved = joined(predictor(Overwriting(classes, room=1), **options)._predict(TensorDataset(x, y)))
+    for name, want in joined(tables).items():
+        torch.testing.assert_close(together[name], want, rtol=0, atol=0, equal_nan=True)
+        exact = {"rtol": 0, "atol": 0} if choose_kernels(x) and path == "auto" else {}
+        torch.testing.assert_close(halved[name], want, equal_nan=True, **exact)
+
+
+def test_a_group_ends_with_its_block_with_other_columns_and_as_time_goes_by(monkeypatch):
+    def cut(most, block=None, classes=(10, 10, 10, 10, 10)):
+        rows = [{"index": torch.arange(4), LOGITS: torch.zeros(4, count)} for count in classes]
+        return [len(x["index"]) for x in grouped(rows, most, block)]
+
+    assert cut(10_000) == [20]
+    assert cut(2 * 4 * FEW_CLASSES) == cut(10_000, block=8) == [8, 8, 4]
+    assert cut(10_000, classes=(10, 10, 3, 3, 10)) == [8, 8, 4]
+    assert cut(2 * 4 * 100, classes=[100] * 4) == [8, 8]
+    monkeypatch.setattr(batches, "GROUP_SECONDS", 0.0)
+    assert cut(10_000) == [4] * 5
 
 
 def test_a_frame_of_chosen_columns():

@@ -23,7 +23,7 @@ from torch_boc import ConformalTest
 from torch_boc.data import read_logits
 from torch_boc.evaluation.inputs import single_set
 from torch_boc.functional.table_columns import COLUMNS
-from torch_boc.inference import check_complete, resume
+from torch_boc.inference import batches, check_complete, resume
 from torch_boc.inference.indexing import SharedData
 from torch_boc.inference.resume import checksum, part_name
 
@@ -103,6 +103,7 @@ def test_parts_are_closed_as_rows_and_time_go_by(tmp_path, monkeypatch):
     names = [part_name(range(*x)) for x in ((0, 8), (8, 16), (16, 20))]
     for seconds, count in ((60.0, 2), (0.0, 3)):
         monkeypatch.setattr(resume, "PART_SECONDS", seconds)
+        monkeypatch.setattr(batches, "GROUP_SECONDS", seconds)
         stop(path, healthy=5)
         assert files(folder) == ["manifest.json", *names[:count]], "the open part is lost"
     model = Counting()

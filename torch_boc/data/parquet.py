@@ -27,6 +27,8 @@ def stored_classes(metadata: Mapping[bytes, bytes] | None) -> int | None:
 def as_arrow(column: Any) -> Any:
     """A tensor, an array of NumPy or a list of strings as an array of Arrow; lists from two axes."""
     arrow = require_pyarrow()
+    if isinstance(column, arrow.ChunkedArray):
+        return column
     if isinstance(column, list):
         return arrow.array(column, arrow.string())
     values = column.detach().cpu().numpy() if isinstance(column, Tensor) else column
@@ -76,7 +78,7 @@ class ParquetFile:
             columns: the columns by name.
             num_classes: for the metadata, if the first batch names it.
         """
-        kinds = {name: _kind(x) for name, x in columns.items()}
+        kinds = {name: kind_of(x) for name, x in columns.items()}
         if self._unfinished is None:
             require_pyarrow()
             self._unfinished, self._kinds = UnfinishedFile(self.path), kinds
@@ -101,7 +103,8 @@ class ParquetFile:
         """The work of the thread."""
         arrow, tables = require_pyarrow(), self._rest
         if batches:
-            tables = [*tables, arrow.table({name: _joined([x[name] for x in batches]) for name in self._kinds})]
+            columns = {name: as_arrow(joined([x[name] for x in batches])) for name in self._kinds}
+            tables = [*tables, arrow.table(columns)]
         table = arrow.concat_tables(tables).combine_chunks().replace_schema_metadata(self._metadata)
         if self._writer is None and self._unfinished is not None:
             # Few real numbers come twice: a dictionary of them takes time and saves nothing.
@@ -147,16 +150,17 @@ class ParquetFile:
             self.discard()
 
 
-def _kind(column: Any) -> Any:
+def kind_of(column: Any) -> Any:
     """What must be equal in all batches."""
     if isinstance(column, Tensor):
         return column.dtype if column.ndim == 1 else (column.dtype, *column.shape[1:])
     return getattr(column, "type", "text")
 
 
-def _joined(parts: list[Any]) -> Any:
+def joined(parts: list[Any]) -> Any:
+    """The rows of columns of one kind, one after the other."""
     if isinstance(parts[0], Tensor):
-        return as_arrow(torch.cat(parts))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
     if isinstance(parts[0], list):
-        return as_arrow([x for part in parts for x in part])
+        return [x for part in parts for x in part]
     return require_pyarrow().chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)

@@ -1,7 +1,8 @@
 """What a loader yields: the arguments of a model, the targets, and the ids of the samples."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -9,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..data.extract import describe, split_batch
-from ..data.parquet import Column
+from ..data.parquet import Column, joined, kind_of
 from ..functional.checks import check_target
 
 FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
+# The key of logits whose columns are to be computed. No column has this name.
+LOGITS = ""
+# After this many seconds a group of batches is closed. Samples of few classes count as if they had this many.
+GROUP_SECONDS, FEW_CLASSES = 0.1, 64
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -50,6 +55,50 @@ def _entries(x: Any) -> int | None:
     if isinstance(x, Tensor) or type(x).__module__ == "numpy":
         return len(x) if x.ndim else None
     return len(x) if isinstance(x, list | tuple) and not hasattr(x, "_fields") else None
+
+
+def grouped(batches: Iterable[dict[str, Column]], most: int, block: int | None = None) -> Iterator[dict[str, Column]]:
+    """Join small batches that follow each other and have the same columns.
+
+    Args:
+        batches: columns; only those with LOGITS are joined.
+        most: the `weight` at which a group is closed.
+        block: no group crosses the end of a block of this many samples.
+
+    >>> [len(x["index"]) for x in grouped([{"index": torch.arange(4), LOGITS: torch.zeros(4, 10)}] * 3, 500)]
+    [8, 4]
+    """
+    group, kinds, rows, seen, late = list[dict[str, Column]](), dict[str, Any](), 0, 0, 0.0
+    for batch in batches:
+        earlier, kinds = kinds, {name: kind_of(x) for name, x in batch.items()}
+        if group and kinds != earlier:
+            yield _join(group)
+        if not group:
+            rows, late = 0, time.monotonic() + GROUP_SECONDS
+        group.append(batch)
+        rows, seen = rows + count_rows(batch), seen + count_rows(batch)
+        full = LOGITS not in batch or weight(rows, kinds[LOGITS][1]) >= most
+        if full or (block and seen % block == 0) or time.monotonic() >= late:
+            yield _join(group)
+    if group:
+        yield _join(group)
+
+
+def _join(group: list[dict[str, Column]]) -> dict[str, Column]:
+    """The rows of a group, which is empty afterwards."""
+    columns = {name: joined([x[name] for x in group]) for name in group[0]}
+    group.clear()
+    return columns
+
+
+def weight(rows: int, num_classes: int) -> int:
+    """The size of a group: its logits, or those of `FEW_CLASSES`."""
+    return rows * max(num_classes, FEW_CLASSES)
+
+
+def count_rows(columns: Mapping[str, Column]) -> int:
+    """How many rows a table has."""
+    return len(next(iter(columns.values())))
 
 
 class BatchReader:

@@ -23,9 +23,10 @@ from ..data.extract import call_model, check_source
 from ..data.parquet import Column, ParquetFile
 from ..functional.checks import ProbabilityCheck, as_binary
 from ..functional.table_columns import TARGET_COLUMN
+from ..kernels.dispatch import choose_kernels
 from ..nn import Acceptance, ConformalTest
 from ..nn.decision_columns import SampleColumns
-from .batches import Batch, BatchReader, check_id
+from .batches import LOGITS, Batch, BatchReader, check_id, count_rows, grouped, weight
 from .device import HostCopy, Prefetch, SplitOnOOM, device_of, evaluating, has_streams, start_host_copy, to_device
 from .distributed import check_shard, find_rank, local_device
 from .indexing import SharedData, as_loader, count_samples, has_own_memory, unknown_order, with_indices
@@ -33,6 +34,8 @@ from .resume import RunFolder, Table, check_settings, checksum, exclusive_lock, 
 
 REMEDY = "remove the softmax from the model, or let the model return the logarithm"
 REPLACE = "To replace the file, leave resume=True out, or delete it"
+# The columns of small batches are computed together, up to this many logits: a call costs more than its samples.
+GROUP_LOGITS = 2**18
 
 
 def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractContextManager[Any]:
@@ -193,14 +196,17 @@ class BoCPredictor:
 
         With `shard`, only the samples of this process are predicted. Without samples, there is a table without rows.
         """
+        return self._predict(loader, group=0)
+
+    def _predict(self, loader: Any, group: int = GROUP_LOGITS) -> Iterator[dict[str, Any]]:
         reading = self.batch_size, self.num_workers, self.device
         if self.shard is not None:
             data, rank = SharedData(loader, *reading), find_rank(self.shard)
             blocks = data.share(data.block_size(rank.world), rank)
-            tables = self._tables(data.batches(blocks, self._reader), sum(map(len, blocks)), data.loader)
+            tables = self._tables(data.batches(blocks, self._reader), sum(map(len, blocks)), data.loader, group=group)
         else:
             loader = as_loader(loader, *reading)
-            tables = self._tables(with_indices(loader, self._reader), count_samples(loader), loader)
+            tables = self._tables(with_indices(loader, self._reader), count_samples(loader), loader, group=group)
         return (columns for columns, _ in tables)
 
     def predict_batch(self, batch: Any) -> dict[str, Any]:
@@ -219,14 +225,14 @@ class BoCPredictor:
                 name: x if not isinstance(x, Tensor) else [*x.numpy()] if x.ndim > 1 else x.numpy()
                 for name, x in table.items()
             }
-            for table in self.predict(loader)
+            for table in self._predict(loader)
         )
         return pandas.concat(map(pandas.DataFrame, columns), ignore_index=True)
 
     def to_parquet(
         self, loader: Any, path: str | os.PathLike[str], *, resume: bool = False, run_id: str | None = None
     ) -> Path:
-        """Write a Parquet file of all samples, batch by batch, and return its path.
+        """Write a Parquet file of all samples while they are predicted, and return its path.
 
         The file appears when it is complete, and its metadata say which run wrote it. With `resume`, an interrupted run
         leaves its rows in the folder `{path}.run`, and the next run with `resume` continues after them: the loader
@@ -261,7 +267,7 @@ class BoCPredictor:
             folder = RunFolder(path, settings | {"samples": data.samples}, data.block_size(rank.world))
             blocks = [block for block in data.share(folder.block, rank) if not folder.has(block)]
             batches = data.batches(blocks, self._reader)
-            with closing(self._tables(batches, sum(map(len, blocks)), data.loader)) as tables:
+            with closing(self._tables(batches, sum(map(len, blocks)), data.loader, block=folder.part_rows)) as tables:
                 folder.write(tables, blocks)
             return path
         path, loader = check_parquet(path), as_loader(loader, *reading)
@@ -284,47 +290,66 @@ class BoCPredictor:
                 remove_parts(path)  # of a run that was killed after its last step but one
             else:
                 folder = RunFolder(path, settings)
-                folder.write(self._tables(batches, samples, loader, folder.rows))
+                folder.write(self._tables(batches, samples, loader, folder.rows, block=folder.part_rows))
                 folder.join()
         return path
 
     def _tables(
-        self, batches: Iterator[Batch], total: int | None, loader: Any, start: int = 0
+        self,
+        batches: Iterator[Batch],
+        total: int | None,
+        loader: Any,
+        start: int = 0,
+        *,
+        group: int = GROUP_LOGITS,
+        block: int | None = None,
     ) -> Generator[Table, None, None]:
         """The tables of the samples after the first `start`, which are read and left out, and the number of classes.
 
-        On a GPU, the next batches are copied to the device, and one is started, before a table is read. The loader is
-        where the batches come from.
+        Several small batches make a table, of up to about `group` logits and within one `block` of samples. On a GPU,
+        the next batches are copied to the device, and one is started, before a table is read. The loader is where the
+        batches come from.
         """
-        self._first, seen = ProbabilityCheck(binary=self.binary, remedy=REMEDY), 0
+        self._first, written = ProbabilityCheck(binary=self.binary, remedy=REMEDY), start
         copies: deque[HostCopy] = deque()
-        prefetch = Prefetch(batches, self.device, trusted=has_own_memory(loader), ahead=self.prefetch)
+        groups = grouped(self._batches(batches, loader, start, group), group, block)
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
-            while (batch := prefetch.next_batch()) is not None or copies:
-                if batch is not None:
-                    done = min(max(start - seen, 0), batch.size)
-                    seen += batch.size
-                    if done == batch.size:
-                        continue
-                    batch = batch.piece(done, batch.size) if done else batch
-                    columns = self._split_on_oom(lambda piece: self._columns(prefetch.deliver(piece)), batch)
-                    copies.append(start_host_copy({**batch.columns, **columns}))
-                    if self._split_on_oom.limit is None:  # else the memory is short
-                        prefetch.fetch()
-                if batch is None or len(copies) > self._ahead:
+            while (columns := next(groups, None)) is not None or copies:
+                if columns is not None:
+                    if LOGITS in columns:
+                        columns |= self._of_logits(columns.pop(LOGITS), columns.get("target"))
+                    copies.append(start_host_copy(columns))
+                if columns is None or len(copies) > self._ahead:
                     table = copies.popleft().wait()
                     self._first.raise_if_found()
+                    written += (rows := count_rows(table))
                     if bar is not None:
-                        bar.update(len(table[self.columns[0]]))
+                        bar.update(rows)
                     yield self._named(table), self.num_classes
-        if seen < start:
-            raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
-        if not seen:
+        if not written:
             ids: dict[str, Column] = {} if self.id is None else {self.id: []}
             yield {"index": torch.arange(0), **ids, **self.empty()}, None
 
-    def _columns(self, batch: Batch) -> dict[str, Tensor]:
-        """The computation, on the device from beginning to end."""
+    def _batches(
+        self, batches: Iterator[Batch], loader: Any, start: int, group: int
+    ) -> Generator[dict[str, Column], None, None]:
+        """What `_columns` gives for each batch, with the columns that need no model."""
+        prefetch, seen = Prefetch(batches, self.device, trusted=has_own_memory(loader), ahead=self.prefetch), 0
+        while (batch := prefetch.next_batch()) is not None:
+            done = min(max(start - seen, 0), batch.size)
+            seen += batch.size
+            if done == batch.size:
+                continue
+            batch = batch.piece(done, batch.size) if done else batch
+            columns = self._split_on_oom(lambda piece: self._columns(prefetch.deliver(piece), group), batch)
+            if self._split_on_oom.limit is None:  # else the memory is short
+                prefetch.fetch()
+            yield {**batch.columns, **columns}
+        if seen < start:
+            raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
+
+    def _columns(self, batch: Batch, group: int = 0) -> dict[str, Tensor]:
+        """The computation, on the device from beginning to end; or the logits, if a `group` has room for more."""
         autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
         self._largest = max(self._largest, batch.size)
         usual = batch.size == min(self._largest, self._split_on_oom.limit or self._largest)
@@ -339,8 +364,15 @@ class BoCPredictor:
             )
         self.num_classes = logits.shape[-1]
         self._first.check(logits)
-        # Outside of inference mode: users get ordinary tensors.
-        return self._probe(logits, batch.columns.get("target")) | self._more(logits)  # type: ignore[arg-type]
+        # Kernels read each row by itself; the last bit of torch's sums depends on the other rows. A copy is taken,
+        # because a graph that is replayed writes to the same memory.
+        if weight(self._largest, self.num_classes) < group and choose_kernels(logits) is not None:
+            return {LOGITS: logits.clone(memory_format=torch.contiguous_format)}
+        return self._of_logits(logits, batch.columns.get("target"))
+
+    def _of_logits(self, logits: Any, target: Any) -> dict[str, Tensor]:
+        """The computed columns. Outside of inference mode: users get ordinary tensors."""
+        return self._probe(logits, target) | self._more(logits)
 
     def _more(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns that are lists."""

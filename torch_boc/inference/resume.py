@@ -161,6 +161,11 @@ class RunFolder:
                 raise ValueError(f"expected a part from row {self.rows} on in {self.parts}, got {part}. {self.remedy}")
             self.rows = part.stop
 
+    @property
+    def part_rows(self) -> int:
+        """How many rows a part has at most."""
+        return self.block or PART_ROWS
+
     def has(self, block: range) -> bool:
         """Whether the part of this block is there. If it is damaged, that is an error."""
         return block in self.done and bool(read_settings(self.parts / part_name(block), len(block), DELETE))
@@ -173,7 +178,7 @@ class RunFolder:
             blocks: the samples of the parts of a folder. The parts of a single file follow each other.
         """
         self.parts.mkdir(parents=True, exist_ok=True)
-        following = iter(lambda: range(self.rows, self.rows + PART_ROWS), None)
+        following = iter(lambda: range(self.rows, self.rows + self.part_rows), None)
         for block in following if blocks is None else blocks:
             with ParquetFile(self.scratch / part_name(block), metadata_of(self.settings)) as part:
                 late = time.monotonic() + (PART_SECONDS if blocks is None else math.inf)
