@@ -32,7 +32,7 @@ from torch_boc.data.extract import call_model
 from torch_boc.functional.checks import ProbabilityCheck
 from torch_boc.functional.table_columns import COLUMNS
 from torch_boc.inference import batches
-from torch_boc.inference.batches import FEW_CLASSES, LOGITS, grouped
+from torch_boc.inference.batches import LOGITS, grouped
 from torch_boc.kernels import use
 from torch_boc.kernels.dispatch import choose_kernels
 from torch_boc.nn.decision_columns import SampleColumns
@@ -152,9 +152,8 @@ def test_a_group_ends_with_its_block_with_other_columns_and_as_time_goes_by(monk
         return [len(x["index"]) for x in grouped(rows, most, block)]
 
     assert cut(10_000) == [20]
-    assert cut(2 * 4 * FEW_CLASSES) == cut(10_000, block=8) == [8, 8, 4]
+    assert cut(2 * 4 * 10) == cut(10_000, block=8) == [8, 8, 4]
     assert cut(10_000, classes=(10, 10, 3, 3, 10)) == [8, 8, 4]
-    assert cut(2 * 4 * 100, classes=[100] * 4) == [8, 8]
     monkeypatch.setattr(batches, "GROUP_SECONDS", 0.0)
     assert cut(10_000) == [4] * 5
 

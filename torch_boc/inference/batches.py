@@ -16,8 +16,8 @@ from ..functional.checks import check_target
 FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
 # The key of logits whose columns are to be computed. No column has this name.
 LOGITS = ""
-# After this many seconds a group of batches is closed. Samples of few classes count as if they had this many.
-GROUP_SECONDS, FEW_CLASSES = 0.1, 64
+# After this many seconds a group of batches is closed.
+GROUP_SECONDS = 0.1
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -62,23 +62,23 @@ def grouped(batches: Iterable[dict[str, Column]], most: int, block: int | None =
 
     Args:
         batches: columns; only those with LOGITS are joined.
-        most: the `weight` at which a group is closed.
+        most: the number of logits at which a group is closed.
         block: no group crosses the end of a block of this many samples.
 
-    >>> [len(x["index"]) for x in grouped([{"index": torch.arange(4), LOGITS: torch.zeros(4, 10)}] * 3, 500)]
+    >>> [len(x["index"]) for x in grouped([{"index": torch.arange(4), LOGITS: torch.zeros(4, 10)}] * 3, 80)]
     [8, 4]
     """
-    group, kinds, rows, seen, late = list[dict[str, Column]](), dict[str, Any](), 0, 0, 0.0
+    group, kinds, size, seen, late = list[dict[str, Column]](), dict[str, Any](), 0, 0, 0.0
     for batch in batches:
         earlier, kinds = kinds, {name: kind_of(x) for name, x in batch.items()}
         if group and kinds != earlier:
             yield _join(group)
         if not group:
-            rows, late = 0, time.monotonic() + GROUP_SECONDS
+            size, late = 0, time.monotonic() + GROUP_SECONDS
         group.append(batch)
-        rows, seen = rows + count_rows(batch), seen + count_rows(batch)
-        full = LOGITS not in batch or weight(rows, kinds[LOGITS][1]) >= most
-        if full or (block and seen % block == 0) or time.monotonic() >= late:
+        seen += count_rows(batch)
+        size += batch[LOGITS].numel() if LOGITS in batch else most  # type: ignore[union-attr]
+        if size >= most or (block and seen % block == 0) or time.monotonic() >= late:
             yield _join(group)
     if group:
         yield _join(group)
@@ -89,11 +89,6 @@ def _join(group: list[dict[str, Column]]) -> dict[str, Column]:
     columns = {name: joined([x[name] for x in group]) for name in group[0]}
     group.clear()
     return columns
-
-
-def weight(rows: int, num_classes: int) -> int:
-    """The size of a group: its logits, or those of `FEW_CLASSES`."""
-    return rows * max(num_classes, FEW_CLASSES)
 
 
 def count_rows(columns: Mapping[str, Column]) -> int:

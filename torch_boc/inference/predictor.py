@@ -26,7 +26,7 @@ from ..functional.table_columns import TARGET_COLUMN
 from ..kernels.dispatch import choose_kernels
 from ..nn import Acceptance, ConformalTest
 from ..nn.decision_columns import SampleColumns
-from .batches import LOGITS, Batch, BatchReader, check_id, count_rows, grouped, weight
+from .batches import LOGITS, Batch, BatchReader, check_id, count_rows, grouped
 from .device import HostCopy, Prefetch, SplitOnOOM, device_of, evaluating, has_streams, start_host_copy, to_device
 from .distributed import check_shard, find_rank, local_device
 from .indexing import SharedData, as_loader, count_samples, has_own_memory, unknown_order, with_indices
@@ -366,7 +366,7 @@ class BoCPredictor:
         self._first.check(logits)
         # Kernels read each row by itself; the last bit of torch's sums depends on the other rows. A copy is taken,
         # because a graph that is replayed writes to the same memory.
-        if weight(self._largest, self.num_classes) < group and choose_kernels(logits) is not None:
+        if self._largest * self.num_classes < group and choose_kernels(logits) is not None:
             return {LOGITS: logits.clone(memory_format=torch.contiguous_format)}
         return self._of_logits(logits, batch.columns.get("target"))
 
