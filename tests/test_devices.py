@@ -64,6 +64,7 @@ def make_calls(device, logits=None):
         calls[f"monitor by {groups}"] = lambda monitor=monitors[0]: monitor.update(logits)
         calls[f"monitor and mix by {groups}"] = lambda monitor=monitors[1]: monitor.update(logits)
     whole, one = metric(BoCMetric, device), metric(BoCSeparation, device)
+    binned = metric(BoCSeparation, device, exact_up_to=0)
     gap = metric(CoherenceGap, device)
     risks = metric(BoCMetric, device, keys=("aurc", "gap"))
     loader = LoaderMetrics.__new__(LoaderMetrics)  # of the callback with everything, on the first loader
@@ -83,6 +84,7 @@ def make_calls(device, logits=None):
         "update of one gap": lambda: gap.update(logits, target),
         "update with risks": lambda: risks.update(logits, target),
         "separation": lambda: one.update(logits, ood=False),
+        "separation in bins": lambda: binned.update(logits, ood=False),
     }
     return calls
 
