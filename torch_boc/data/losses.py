@@ -44,7 +44,8 @@ class capture_losses(TorchFunctionMode):  # noqa: N801, it is used as a function
     It cannot see losses in TorchScript, in other threads (`nn.DataParallel`) or in transforms of `torch.func`; fused
     losses (`F.linear_cross_entropy`, Liger); and losses made of other functions, such as `log_softmax` and `gather`.
     Logits or targets that are changed in place after the loss are refused. In compiled code and in inference mode torch
-    does not count such changes, and they are not noticed.
+    does not count such changes, and they are not noticed. Inside of the block, torch does not use its fast paths of
+    `nn.MultiheadAttention` and `nn.TransformerEncoder` in eval mode, as in training; small batches take longer.
 
     Args:
         on_call: called with each `LossCall`, for a block of many steps, whose logits are then not kept. A call is
