@@ -97,7 +97,7 @@ struct Float16 : Dtype<Float16, Narrow> {
 };
 
 // Up to so many classes, rows are transposed, so that a vector holds one class of many rows: this was timed as faster.
-constexpr int64_t MAX_TRANSPOSED = BYTES == 64 ? 200 : 47, MAX_TRANSPOSED_WIDE = BYTES == 64 ? 64 : 47;  // of float64
+constexpr int64_t MAX_TRANSPOSED = BYTES == 64 ? 200 : 72, MAX_TRANSPOSED_WIDE = BYTES == 64 ? 64 : 47;  // of float64
 
 // A tensor of logits as rows: row i begins at i / inner * outer + i % inner * stride, and its classes are `step` apart.
 struct Logits {

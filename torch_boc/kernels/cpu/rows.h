@@ -203,7 +203,10 @@ static inline void transpose_squares(const Logits &logits, int64_t first, int64_
         for (int64_t at = 0; at < logits.classes; at += lanes) {
             const int64_t j = at + lanes <= logits.classes ? at : logits.classes - lanes;
             typename Logit::Vector square[lanes];
-            for (int64_t k = 0; k < lanes; k++) square[k] = Logit::load(rows[k] + j);
+            for (int64_t k = 0; k < lanes; k++) {
+                __builtin_prefetch(rows[k] + j + ROWS * logits.stride, 0, 2);  // of the next block
+                square[k] = Logit::load(rows[k] + j);
+            }
             transpose<lanes / 2>(square);
             for (int64_t k = 0; k < lanes; k++) Logit::store(transposed + (j + k) * ROWS + i, square[k]);
         }
