@@ -249,10 +249,11 @@ def test_probabilities_that_a_gpu_finds_late_are_an_error_at_the_sanity_check(tm
         ({"conformal_test": ConformalTest("entropy"), "alpha": ALPHA}, True),
     ],
 )
-def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):
+def test_a_batch_is_passed_over_at_most_once(options, extras, monkeypatch, tmp_path):
     passes = count_passes(monkeypatch)
     validated(tmp_path, Classifier(), [loader(KNOWN), loader(NEAR)], **options)
-    assert passes == [extras] * (len(loader(KNOWN)) + len(loader(NEAR)))
+    assert {*passes} == {extras}
+    assert len(passes) <= len(loader(KNOWN)) + len(loader(NEAR))
 
 
 class TestProblems:

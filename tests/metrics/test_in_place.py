@@ -1,12 +1,16 @@
 """States are changed in place, so that a CUDA graph can hold an update; and an update is few operations, or one."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
 from tests.dispatch import Counted, NoHostSync
 from tests.kernels.cases import needs_native
 from tests.metrics.cases import labelled_batches
-from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, kernels
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, boc_metrics, kernels
+from torch_boc.metrics.coherence import MOST_WAITING, MOST_WAITING_LOGITS
 
 MAKERS = {
     "whole": BoCMetric,
@@ -94,3 +98,104 @@ def test_update_reads_nothing_back_on_either_path():
             metric.validate_args = False
             with kernels.use(path), NoHostSync():
                 update(metric)
+
+
+class TestWaiting:
+    """Without kernels, small batches are added together, which nobody notices."""
+
+    BATCHES = labelled_batches(*[3] * 90, dtype=torch.float32)
+
+    @pytest.fixture(autouse=True)
+    def by_torch(self):
+        with kernels.use("torch"):
+            yield
+
+    def updated(self, metric, batches=BATCHES):
+        for logits, target in batches:
+            mine = logits.clone()
+            metric.update(mine, target)
+            mine.fill_(torch.nan)  # a loop may use its memory again
+        return metric
+
+    def expected(self, batches=BATCHES, **options):
+        metric = BoCMetric(**options)
+        metric.update(*map(torch.cat, zip(*batches, strict=True)))
+        return metric.compute()
+
+    @pytest.mark.parametrize(
+        "through",
+        [
+            lambda metric: metric,
+            copy.deepcopy,
+            lambda metric: pickle.loads(pickle.dumps(metric)),
+            lambda metric: metric.to("cpu").half().eval(),
+            lambda metric: metric if metric.total() and states(metric) else None,
+            lambda metric: merged(BoCMetric(), metric),
+            lambda metric: loaded(metric),
+        ],
+        ids=["unchanged", "copied", "pickled", "moved", "read", "merged", "loaded"],
+    )
+    def test_batches_that_wait_count(self, through):
+        metric = self.updated(BoCMetric(), self.BATCHES[:70])
+        metric = self.updated(through(metric), self.BATCHES[70:])
+        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-9, atol=1e-12)
+
+    def test_few_passes_are_made_and_little_memory_is_kept(self):
+        metric = BoCMetric()
+        self.updated(metric, self.BATCHES[:1])
+        with Counted() as counted:
+            self.updated(metric)
+        assert len(counted.names) < 4 * len(self.BATCHES) + 500
+        assert len(metric._waiting) <= MOST_WAITING
+        large = torch.randn(MOST_WAITING_LOGITS // 7 + 1, 7)
+        metric.update(large)
+        assert not metric._waiting
+
+    def test_batches_of_other_kinds_are_added_by_themselves(self):
+        (logits, target), *_ = self.BATCHES
+        kinds = [(logits, target), (logits.double(), target), (logits, None), (logits, target.int()), (logits, target)]
+        metric = BoCMetric()
+        for kind in kinds:
+            metric.update(*kind)
+        assert metric.compute()["samples"] == 15
+        metric.reset()
+        for ignore_index in (-100, int(target[0])):
+            metric.ignore_index = ignore_index
+            metric.update(logits, target)
+        assert metric.compute()["samples"] == 6 - (target == target[0]).sum()
+
+    def test_a_reset_forgets_and_wrong_input_is_refused_at_once(self):
+        metric = self.updated(BoCMetric(), self.BATCHES[:5])
+        metric.reset()
+        assert metric.total().counts.sum() == 0
+        with pytest.raises(ValueError, match="expected target of shape"):
+            metric.update(torch.randn(3, 7), torch.zeros(2, dtype=torch.int64))
+        self.updated(metric)
+        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-9, atol=1e-12)
+
+    def test_every_view_of_a_collection_sees_them(self):
+        metrics = boc_metrics(["accuracy", "gap"], prefix="")
+        for half in (self.BATCHES[:40], self.BATCHES[40:]):
+            self.updated(metrics, half)
+            seen = metrics.compute()
+        expected = self.expected(keys=["accuracy", "gap"])
+        torch.testing.assert_close(seen, {key: x.float() for key, x in expected.items()})
+
+    def test_forward_gives_the_value_of_its_batch(self):
+        metric = self.updated(BoCMetric(), self.BATCHES[:4])
+        torch.testing.assert_close(metric(*self.BATCHES[4]), self.expected(self.BATCHES[4:5]), equal_nan=True)
+        assert metric.compute()["samples"] == 15
+
+
+def merged(metric, other):
+    metric.merge_state(other)
+    return metric
+
+
+def loaded(metric):
+    metric.persistent(True)
+    fresh = BoCMetric(metric.num_classes)
+    fresh.persistent(True)
+    fresh.update(*TestWaiting.BATCHES[0])
+    fresh.load_state_dict(metric.state_dict())
+    return fresh

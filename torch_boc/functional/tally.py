@@ -53,7 +53,8 @@ def add_logits(
     trials: int = 100,
     alpha: float = 0.05,
     ignore_index: int | None = None,
-) -> None:
+    leave: int = 0,
+) -> bool:
     """Add the tally of a batch of logits to `total`, in place: in one pass, or in chunks that need little memory.
 
     Args:
@@ -63,17 +64,24 @@ def add_logits(
         trials: the number of coin flips of the p-values; 0 to compute none.
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
+        leave: a batch of at most so many logits is not added if torch's operations would have to do it.
+
+    Returns:
+        Whether it was added.
     """
     check_logits(logits, -1)
     rows, trials = logits.detach(), trials and check_trials(trials)
     target = None if target is None else check_target(target, rows.shape[:-1])
     if tally_logits(total, rows, target, ignore_index, trials, alpha):
-        return
-    labels = () if target is None else (target.unsqueeze(-1),)
-    limit = MOST_LOGITS if choose_kernels(rows) is None else MOST_ROWS * rows.shape[-1]
+        return True
+    by_torch, labels = choose_kernels(rows) is None, () if target is None else (target.unsqueeze(-1),)
+    if by_torch and rows.numel() <= leave:
+        return False
+    limit = MOST_LOGITS if by_torch else MOST_ROWS * rows.shape[-1]
     for chunk, *targets in chunks(rows, *labels, limit=limit):
         stats = sample_stats(chunk, targets[0].squeeze(-1) if targets else None, ignore_index=ignore_index)
         add_sample_stats(total, stats._replace(trials=trials), alpha=alpha)
+    return True
 
 
 def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_index: int | None = None) -> None:

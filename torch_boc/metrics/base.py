@@ -55,9 +55,13 @@ class ProbeMetric(Metric):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set states without the slow path of Module: a `MetricCollection` sets all of them at every update."""
         if name.startswith("boc_"):
+            self._settle()
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
+
+    def _settle(self) -> None:
+        """Bring the states up to date, in a metric whose batches may wait."""
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the samples of another metric, given as the metric or its states; arguments and classes must be equal."""

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from .. import plots
+from ..core.dtypes import is_eager_without_grad
 from ..core.schema import Counts, Tally
 from ..core.tally import empty_tally
-from ..functional.checks import check_trials
+from ..functional.checks import check_target, check_trials
 from ..functional.per_sample import SampleStats, check_extras, sample_stats
 from ..functional.score_bins import num_bins
 from ..functional.selective import BY_LOG_ODDS, bin_predictions, risk_summary
@@ -23,9 +24,12 @@ from ..functional.summary import (
     summarize,
 )
 from ..functional.tally import add_classwise, add_gaps, add_logits, add_sample_stats
+from ..kernels.dispatch import choose_kernels, use
 from .base import ProbeMetric, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
+# Without kernels, so many batches of at most so many logits wait until they are added in one go.
+MOST_WAITING, MOST_WAITING_LOGITS = 64, 2**15
 
 
 class BoCMetric(ProbeMetric):
@@ -95,6 +99,9 @@ class BoCMetric(ProbeMetric):
         self._flips = self.trials if self.keys is None or {*P_VALUE_KEYS} & {*self.keys} else 0
         suffix = state_suffix(trials=self._flips, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
         self._names = self._add_sums(suffix, **empty_tally(bins)._asdict())
+        self._waiting: list[tuple[Tensor, Tensor | None]] = []
+        self._parked: dict[str, Tensor] = {}
+        self._kind: tuple[Any, ...] = ()
         self._risks, self._classwise = list[str](), list[str]()  # the names of optional states
         if {*RISK_KEYS} & {*(self.keys or ())}:
             zeros = torch.zeros(2, num_bins(BY_LOG_ODDS.resolution), dtype=torch.int64)
@@ -129,14 +136,12 @@ class BoCMetric(ProbeMetric):
                 raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their statistics")
         else:
             logits, target = self._normalize_input(preds, target)
-            options: dict[str, Any] = {"ignore_index": self.ignore_index}
             if self._classwise and target is not None:
                 self._agree_on_classes(logits.shape[-1])  # a reset state has one row again
                 (excess,) = self._states(self._classwise)
-                add_classwise(excess, logits, target, **options)
+                add_classwise(excess, logits, target, ignore_index=self.ignore_index)
             if not self._risks:
-                total = Tally(*self._states(self._names))
-                add_logits(total, logits, target, trials=self._flips, alpha=self.alpha, **options)
+                self._add(logits, target)
                 return
             stats = self._stats(logits, target)
         add_sample_stats(Tally(*self._states(self._names)), stats._replace(trials=self._flips), alpha=self.alpha)
@@ -144,6 +149,54 @@ class BoCMetric(ProbeMetric):
             (counts,) = self._states(self._risks)
             (bins, _, valid, _), wrong = bin_predictions(stats)
             counts.view(-1).scatter_add_(0, (wrong * counts.shape[1] + bins).reshape(-1), valid.reshape(-1).long())
+
+    def _add(self, logits: Tensor, target: Tensor | None) -> None:
+        """Add a batch to the tally. Where a few rows cost torch's operations as much as many, small batches wait.
+
+        While batches wait, the states are not attributes: `__getattr__` adds the batches first.
+        """
+        if not self._waiting and self._tally(logits, target, self.ignore_index, leave=MOST_WAITING_LOGITS):
+            return
+        rows = logits.detach()
+        waits = rows.numel() <= MOST_WAITING_LOGITS and is_eager_without_grad(rows) and choose_kernels(rows) is None
+        if not waits or rows.device.type == "cuda":  # there, a graph may replay the call
+            self._tally(rows, target, self.ignore_index)
+            return
+        kind = rows.dtype, rows.device, target is None, self.ignore_index
+        if kind != self._kind:
+            self._settle()
+        labels = None if target is None else check_target(target, rows.shape[:-1]).to(rows.device, copy=True)
+        if not self._waiting:
+            self._kind, self._parked = kind, {name: self.__dict__.pop(name) for name in self._names}
+        self._waiting.append((rows.clone(), labels))  # the caller may use the memory again
+        if len(self._waiting) == MOST_WAITING:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not (parked := self.__dict__.get("_parked")):
+            return
+        self.__dict__.update(parked, _parked={})
+        batches, self._waiting = self._waiting, []
+        if batches:
+            logits = torch.cat([rows.flatten(0, -2) for rows, _ in batches])
+            labels = [target.flatten() for _, target in batches if target is not None]
+            with use("torch"):  # as when they came
+                self._tally(logits, torch.cat(labels) if labels else None, self._kind[-1])
+
+    def _tally(self, logits: Tensor, target: Tensor | None, ignore_index: int | None, leave: int = 0) -> bool:
+        options: dict[str, Any] = {"trials": self._flips, "alpha": self.alpha, "ignore_index": ignore_index}
+        return add_logits(Tally(*self._states(self._names)), logits, target, leave=leave, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("_parked", ()):
+            self._settle()
+            return self.__dict__[name]
+        return super().__getattr__(name)
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self._waiting.clear()
+        super().reset()
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
