@@ -119,7 +119,7 @@ class Stream:
                 at, change, bound = int(self.monitor.alarm_at), self.monitor.change or (0, 0), self.monitor.bound
                 reached = float(evidence[evidence >= bound][0])
                 text = f"ALARM at sample {at:,}: evidence {wealth_text(reached)} has reached {math.exp(bound):g}; "
-                text += f"the shift probably began between sample {change[0]:,} and {change[1]:,}"
+                text += f"the shift probably began after {change[0]:,} to {change[1]:,} samples"
                 self.emit("alarm", text, alarm_log_evidence=reached, sample=at, change=change)
             if int(self.monitor.seen) // EVERY > before // EVERY:
                 self.emit("progress", f"so far: {self.now()}")
