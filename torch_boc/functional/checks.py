@@ -92,12 +92,16 @@ def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None =
         if not -logits.ndim <= axis < logits.ndim or logits.shape[axis] != 1:
             raise ValueError(f"expected a single logit of each sample, as binary=True says, got {_described(logits)}")
         logits = logits.squeeze(axis)
-    if target is not None:
-        whole = target.long()
-        target = torch.where(whole == target, whole, -1)
-        if [size for size in target.shape if size != 1] == [size for size in logits.shape if size != 1]:
-            target = target.reshape(logits.shape)
-    return torch.stack([torch.zeros_like(logits), logits], -1), target
+    pair = torch.stack([torch.zeros_like(logits), logits], -1)
+    return pair, None if target is None else as_binary_target(target, logits.shape)
+
+
+def as_binary_target(target: Tensor, shape: torch.Size) -> Tensor:
+    """Targets 0 and 1 of any dtype as class indices of this shape, if only axes of size 1 differ."""
+    whole = target.long()
+    target = torch.where(whole == target, whole, -1)
+    same = [size for size in target.shape if size != 1] == [size for size in shape if size != 1]
+    return target.reshape(shape) if same else target
 
 
 def _described(x: Tensor) -> str:

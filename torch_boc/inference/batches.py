@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..data.extract import describe, split_batch
 from ..data.parquet import Column, joined, kind_of
-from ..functional.checks import check_target
+from ..functional.checks import as_binary_target, check_target
 
 FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
 # The key of logits whose columns are to be computed. No column has this name.
@@ -103,14 +103,15 @@ class BatchReader:
     argument that the model's forward requires is never the target. x is a tensor, a sequence of tensors
     (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
     does not take are left out. With an `id`, the batch also has ids: (x, target, id), or a mapping with that key.
+    `binary` targets are 0 and 1 of any dtype, of shape (N,) or (N, 1).
 
     >>> batch = BatchReader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
     >>> batch.size, batch.columns
     (4, {'target': tensor([0, 1, 1, 0])})
     """
 
-    def __init__(self, model: nn.Module, id: str | None = None) -> None:
-        self.id = id
+    def __init__(self, model: nn.Module, id: str | None = None, *, binary: bool = False) -> None:
+        self.id, self.binary = id, binary
         parameters = inspect.signature(model.forward).parameters.values()
         named = [x for x in parameters if x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)]
         self._names = {x.name for x in named}
@@ -142,6 +143,7 @@ class BatchReader:
                 target = torch.as_tensor(target).clone()
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(f"expected targets as integer class indices, got {describe(target)}") from error
+            target = as_binary_target(target, torch.Size([size])) if self.binary else target
             columns["target"] = check_target(target, torch.Size([size]))
         return Batch(args, kwargs, size, columns)
 

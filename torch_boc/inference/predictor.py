@@ -74,7 +74,8 @@ class BoCPredictor:
             of another size than the largest, as the last one may be, runs without it, and nothing is compiled again.
         logits: where they are: None to find them in the output; the name of a submodule that returns them, called once
             by the model; or a function of the output.
-        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z). Its
+            targets are 0 and 1 of any dtype.
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: the batch size for datasets and tensors; a loader has its own.
@@ -173,7 +174,7 @@ class BoCPredictor:
         self._forward = torch.compile(forward, mode=None if compile is True else compile) if compile else forward
         self._largest = 0  # of the batches so far
         self.num_classes: int | None = None
-        self._reader, self.num_workers = BatchReader(model, id), num_workers
+        self._reader, self.num_workers = BatchReader(model, id, binary=binary), num_workers
         self._ahead, self.prefetch = int(has_streams(self.device)), prefetch
         self._first, self._split_on_oom = ProbabilityCheck(remedy=REMEDY), SplitOnOOM()
 
