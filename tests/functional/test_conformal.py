@@ -9,12 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_boc.functional.conformal import (
-    look_up_ranks,
-    rank_p_values,
-    seeded_uniforms,
-    stream_ranks,
-)
+from torch_boc.functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_p_values
 from torch_boc.functional.score_bins import count_bins
 
 few_values = st.lists(st.integers(0, 3), min_size=1, max_size=7)
@@ -73,11 +68,13 @@ def test_a_stream_is_ranked_as_one_sample_at_a_time(data):
     place, group = (torch.tensor(data.draw(st.lists(st.integers(0, k), min_size=size, max_size=size))) for k in (4, 1))
     valid = torch.tensor(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
     counts = count_all(torch.arange(5).repeat(2), 5, torch.arange(10) // 5, 2)
-    batch = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), place, group), place, group, valid)
+    uniform = seeded_uniforms(0, torch.arange(size))
+    batch = stream_p_values(counts, place, group, valid, uniform)
+    assert torch.equal(batch.isnan(), ~valid)
     for i in range(size):
         one = slice(i, i + 1)
         single = look_up_ranks(counts, counts.cumsum(-1), place[one], group[one])
-        assert [x[i].item() for x in batch] == [x.item() for x in single]
+        assert not valid[i] or batch[i] == rank_p_values(single, uniform[one])
         counts = counts + count_bins(place[one], valid[one], 5, group[one], 2)
 
 

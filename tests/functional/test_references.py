@@ -19,7 +19,7 @@ from torch_boc.functional.conformal import (
     look_up_ranks,
     rank_p_values,
     rate_quantile,
-    stream_ranks,
+    stream_p_values,
     threshold_rank,
 )
 from torch_boc.functional.score_bins import count_bins, num_bins, score_bin
@@ -205,7 +205,7 @@ def test_conformal_p_values_are_those_of_crepes():
     expected = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], *(x.numpy() for x in bins), smoothing=False)
     torch.testing.assert_close(grouped, torch.from_numpy(expected).double().reshape(-1), rtol=0, atol=1e-12)
     place = score_bin(new, 64)
-    ranks = stream_ranks(look_up_ranks(nothing, nothing, place), place, None, torch.ones_like(place, dtype=torch.bool))
-    found = rank_p_values(ranks, torch.from_numpy(np.random.RandomState(7).rand(300)))
+    uniform = torch.from_numpy(np.random.RandomState(7).rand(300))
+    found = stream_p_values(nothing, place, None, torch.ones_like(place, dtype=torch.bool), uniform)
     expected = martingales.semi_online_p_values(-new.double().numpy(), seed=7)
     torch.testing.assert_close(found, torch.from_numpy(expected), rtol=0, atol=1e-12)

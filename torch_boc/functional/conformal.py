@@ -44,25 +44,9 @@ def look_up_ranks(counts: Tensor, upto: Tensor, bins: Tensor, group: Tensor | No
         bins: any shape, in int64.
         group: the group of each sample; None if there is one group.
     """
-    key = bins if group is None else group * counts.shape[-1] + bins
+    key = bins if group is None else torch.add(bins, group, alpha=counts.shape[-1])
     equal, below_or_equal = counts.reshape(-1)[key], upto.reshape(-1)[key]
     return Ranks(below_or_equal - equal, equal, upto[0 if group is None else group, -1].expand(bins.shape))
-
-
-def stream_ranks(ranks: Ranks, bins: Tensor, group: Tensor | None, valid: Tensor) -> Ranks:
-    """The ranks of the samples of a stream: each is compared with the valid ones before it in the batch, too.
-
-    Args:
-        ranks: those among the samples before the batch.
-        bins: (N,), in the order of the stream.
-        group: (N,) or None.
-        valid: (N,), which samples count.
-    """
-    earlier = valid.expand(len(valid), -1).tril(-1)
-    if group is not None:
-        earlier = earlier & (group.unsqueeze(0) == group.unsqueeze(1))
-    lower, same = (earlier & compare(bins.unsqueeze(0), bins.unsqueeze(1)) for compare in (torch.lt, torch.eq))
-    return Ranks(*(torch.stack([lower, same, earlier]).sum(-1) + torch.stack(ranks)))
 
 
 def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
@@ -73,6 +57,25 @@ def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
     """
     equal = to_wide(ranks.equal + 1) if uniform is None else uniform * (ranks.equal + 1)
     return (ranks.below + equal) / (ranks.total + 1)
+
+
+def stream_p_values(counts: Tensor, bins: Tensor, group: Tensor | None, valid: Tensor, uniform: Tensor) -> Tensor:
+    """The smoothed p-values of the samples of a stream: each is compared with the valid ones before it, too.
+
+    Args:
+        counts: (groups, bins), of the samples before the batch.
+        bins: (N,), in the order of the stream.
+        group: (N,) or None.
+        valid: (N,), which samples count. The p-values of the others are NaN.
+        uniform: (N,), in (0, 1).
+    """
+    known = valid.expand(len(valid), -1).tril()  # each sample is equal to itself: the 1 in both formulas
+    if group is not None:
+        known = known & (group.unsqueeze(0) == group.unsqueeze(1))
+    lower, same = (known & compare(bins.unsqueeze(0), bins.unsqueeze(1)) for compare in (torch.lt, torch.eq))
+    ranks = look_up_ranks(counts, counts.cumsum(-1), bins, group)
+    below, equal, total = torch.stack([lower, same, known]).sum(-1) + torch.stack(ranks)
+    return torch.where(valid, (below + uniform * equal) / total, torch.nan)
 
 
 def bin_p_values(counts: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.dtypes import without_dtype_change
 from ..functional.checks import check_share
-from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
+from ..functional.conformal import seeded_uniforms, stream_p_values
 from ..functional.martingale import (
     BINS,
     HISTOGRAMS,
@@ -202,7 +202,7 @@ class DriftMonitor(CheckedState):
         for first in range(0, len(uniform) or 1, step):
             part = slice(first, first + step)
             chunk = BinnedScores(*(None if x is None else x.reshape(-1)[part] for x in binned))  # type: ignore[arg-type]
-            ranked.append(self._ranked(self.pool.counts, chunk, uniform[part]))
+            ranked.append(stream_p_values(self.pool.counts, *chunk[:3], uniform[part]))
             if self.mix:
                 other = seeded_uniforms(self.seed + OTHER_SEED, index[part])
                 gain, histograms = histogram_bets(self._classes_ranked(chunk, other), self.histograms)
@@ -212,21 +212,13 @@ class DriftMonitor(CheckedState):
         whole = torch.cat(ranked) if len(ranked) > 1 else ranked[0]
         return self._bet(whole, number, torch.cat(gains) if self.mix else None)
 
-    @staticmethod
-    def _ranked(counts: Tensor, chunk: BinnedScores, uniform: Tensor) -> Tensor:
-        """The smoothed p-values of samples among those that are counted and those before them; NaN for invalid ones."""
-        score_bins, group, valid, _ = chunk
-        ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), score_bins, group), score_bins, group, valid)
-        return torch.where(valid, rank_p_values(ranks, uniform), torch.nan)
-
     def _classes_ranked(self, chunk: BinnedScores, uniform: Tensor) -> Tensor:
         """The p-values of the predicted classes, in a random order of the classes."""
         classes = self.pool.classes
         order = seeded_uniforms(self.seed, torch.arange(len(classes), device=classes.device)).argsort()
         position = order.argsort().index_select(0, chunk.prediction)  # type: ignore[arg-type]
-        return self._ranked(
-            classes.index_select(0, order).unsqueeze(0), BinnedScores(position, None, chunk.valid), uniform
-        )
+        counts = classes.index_select(0, order).unsqueeze(0)
+        return stream_p_values(counts, position, None, chunk.valid, uniform)
 
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
