@@ -7,14 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_boc.functional.martingale import (
-    BINS,
-    HISTOGRAMS,
-    empty_martingale,
-    histogram_bets,
-    log_bets,
-    update_martingale,
-)
+from torch_boc.core.martingale import log_bets
+from torch_boc.functional.martingale import BINS, HISTOGRAMS, empty_martingale, histogram_bets, update_martingale
 
 NOTHING = torch.tensor(0)
 p_values = st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), min_size=1, max_size=40)

@@ -97,7 +97,8 @@ def test_modes_of_torch(device, mode):
             for path in ("auto", "torch"):
                 with kernels.use(path):
                     for name, call in every_call(device, logits).items():
-                        if not name.startswith("monitor"):  # running sums of floats have no such form
+                        # Bets by torch's operations are running sums of floats, which have no such form.
+                        if not name.startswith("monitor and mix" if path == "auto" else "monitor"):
                             call()
         finally:
             torch.use_deterministic_algorithms(False)

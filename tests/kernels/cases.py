@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_boc.core.coins import Coins
+from torch_boc.core.martingale import StreamState, count_valid, empty_stream, place_bets
 from torch_boc.core.row_numbers import columns as columns_by_torch
 from torch_boc.core.row_sums import row_sums as sums_by_torch
 from torch_boc.core.schema import COINS, NOT_BY_TRITON, QUANTITIES, SUMS, Tally
@@ -160,6 +161,27 @@ def _agree_on_tally(
             add_samples(expected, coins, of_trials, labels, classes, 0.05)
             for name, x, y in zip(Tally._fields, found, expected, strict=True):
                 assert_near(x, y, 1e-9, name)
+
+
+def agree_on_bets(endless: bool, with_mixed: bool, device: str = "cpu") -> None:
+    """Bets by Triton, in batches, are those of `core` in the same batches, and in a single one."""
+    generator = torch.Generator().manual_seed(0)
+    p, evidence = torch.rand(2, 150, dtype=torch.float64, generator=generator).to(device)
+    p[60:] **= 3
+    p[:2], p[5::7] = math.nan, math.nan
+    p[120], p[130] = 0.0, 1.0
+    mixed = [evidence, torch.arange(150, device=device) // 2] if with_mixed else []
+    results = []
+    # The first batch has no p-value, and the third no sample; the last ones are in more than one block.
+    for place, sizes in ((operators.martingale, (1, 4, 0, 75, 70)), (place_bets, (1, 4, 0, 75, 70)), (place_bets, 150)):
+        state, path = StreamState(*(x.to(device) for x in empty_stream())), []
+        for part, *others in zip(*(x.split(sizes) for x in (p, *mixed)), strict=True):
+            path.append(place(part, count_valid(part == part, state.seen), others, 5.0, endless, *state))
+        results.append([torch.cat(path), *state])
+        assert 5 < state.alarm_at < state.seen
+    for expected in results[1:]:
+        for name, x, y in zip(("path", *StreamState._fields), results[0], expected, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-12, equal_nan=True, msg=f"{name}: {x} and {y}")
 
 
 # What float32 cannot hold: odds of a class below 1e-38, and what is made of them.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.kernels.cases import CASES, INTERPRETED, LONG_CASES, agree, needs_native
+from tests.kernels.cases import CASES, INTERPRETED, LONG_CASES, agree, agree_on_bets, needs_native
 from torch_boc.core.coins import Coins
 from torch_boc.core.schema import GAP_EDGES
 from torch_boc.core.tally import add_samples, empty_tally
@@ -42,6 +42,22 @@ def test_gaps_at_an_edge_are_in_the_same_bin():
 @over_cases
 def test_triton(case):
     agree("triton", case)
+
+
+ways = pytest.mark.parametrize(("endless", "mixed"), [(False, True), (True, False)])
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="run by test_interpreted, in a process of its own")
+@ways
+def test_triton_bets(endless, mixed):
+    agree_on_bets(endless, mixed)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@ways
+def test_gpu_bets(endless, mixed):
+    agree_on_bets(endless, mixed, "cuda")
 
 
 @pytest.mark.gpu

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.functional.cases import random_logits
 from tests.kernels.cases import needs_native
 from torch_boc import BoCProbe
+from torch_boc.core.martingale import StreamState, empty_stream
 from torch_boc.core.tally import empty_tally
 from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value, sample_columns, sample_stats
 from torch_boc.kernels import dispatch, operators, use
@@ -44,6 +45,13 @@ def fused(function, *args):
     return calls.names
 
 
+def bets(device):
+    """On p-values of float64."""
+    state = StreamState(*(x.to(device) for x in empty_stream()))
+    p, number = torch.full((4,), 0.5, dtype=torch.float64, device=device), torch.arange(5, device=device)
+    dispatch.martingale(p, number, [], 4.6, False, state)
+
+
 def probe(logits):
     return log_p_value(bag_of_coins(logits))
 
@@ -62,6 +70,7 @@ def test_a_gpu_computes_by_the_kernels_unless_torch_is_chosen(fake_gpu, path, dt
     with use(path):
         assert fused(probe, fake_gpu.to(dtype)) == ([] if path == "torch" else PROBE)
         assert fused(binomial_log_tail, wins, 10**6, odds) == ([] if path == "torch" else PROBE[1:])
+        assert fused(bets, "cuda") == ([] if path == "torch" else ["torch_boc::martingale"])
 
 
 @needs_native
@@ -85,6 +94,7 @@ def test_what_is_left_to_torch_on_a_cpu(monkeypatch):
     assert fused(probe, logits.as_subclass(Plain)) == []
     assert fused(lambda: vmap(lambda z: bag_of_coins(z).gap)(logits)) == []
     assert fused(binomial_log_tail, torch.ones(5), 1001, torch.ones(5)) == []
+    assert fused(bets, "cpu") == []
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert fused(probe, logits) == []
 
@@ -165,6 +175,7 @@ def test_the_operators_keep_the_rules_of_torch():
     torch.library.opcheck(operators.columns, (logits.detach(), ["odds", "gen", "lost"], index, True))
     torch.library.opcheck(operators.row_sums, (logits, True), test_utils=some)
     torch.library.opcheck(operators.log_tails, (wins.round(), 100, odds.clone().requires_grad_()), test_utils=some)
+    torch.library.opcheck(operators.martingale, (odds, torch.arange(5), [], 4.6, False, *empty_stream()))
     rows = wins.expand(3, 4), odds.expand(3, 4).contiguous()
     mapped = vmap(lambda wins, odds: operators.log_tails(wins, 100, odds))(*rows)
     torch.testing.assert_close(mapped, operators.log_tails(rows[0], 100, rows[1]))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.kernels.cases import INTERPRETED
+from torch_boc.core.martingale import empty_stream
 from torch_boc.core.schema import COINS, SUMS
 from torch_boc.core.tally import empty_tally
 from torch_boc.kernels.triton import launch
@@ -78,7 +79,7 @@ def assembled(ptx, path):
 
 
 def everything(logits):
-    """Launches of all kernels: sums with masses and coins, standing, entropy, gradient, tally and tails."""
+    """Launches of all kernels: sums with masses and coins, standing, entropy, gradient, tally, tails and bets."""
     index = torch.zeros(logits.shape[:-1], dtype=torch.int64)
     names = [*SUMS, "loss", "concentration", "free_gap", "log_odds", "lost", "ahead", "gen"]
     found = dict(zip(names, launch.columns(logits, names, index, True), strict=True))
@@ -87,6 +88,7 @@ def everything(logits):
     coins = [found["prediction"], *(found[name].double() for name in COINS[1:])]
     launch.tally(coins, (index, coins[1], None), 10, 100, 0.05, *empty_tally())
     launch.log_tails(coins[1], 100, coins[1])
+    launch.martingale(coins[1], torch.arange(4), [coins[1], index], 4.6, False, *empty_stream())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def everything(logits):
 )
 def test_nothing_spills(classes, dtype, target, compiled, tmp_path):
     found = compiled(lambda: everything(torch.empty(3, classes, dtype=dtype)), target)
-    assert len(found) == 7
+    assert len(found) == 8
     for name, asm in found.items():
         local = assembled(asm["ptx"], tmp_path / "kernel.ptx")
         assert local == 0, f"{name}: {local} bytes of local memory"

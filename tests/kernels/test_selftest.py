@@ -31,6 +31,7 @@ WRONG = {
     "log_tails": lambda real: lambda *x: tuple(y * 1.01 for y in real(*x)),
     "row_sums": lambda real: lambda *x: [y * 1.02 if y.is_floating_point() else y for y in real(*x)],
     "tally": lambda real: lambda *x: None,  # which counts nothing
+    "martingale": lambda real: lambda *x: real(*x) * 1.01,
 }
 
 
@@ -129,7 +130,8 @@ def test_a_capture_that_needs_a_new_kernel_gets_the_operations_of_torch(monkeypa
     def not_loaded(*_):
         raise launch.NotLoadedError("expected kernels that ran before")
 
-    kernel = SimpleNamespace(columns=not_loaded, log_tails=not_loaded, tally=not_loaded)
+    names = ("columns", "log_tails", "tally", "martingale")
+    kernel = SimpleNamespace(**dict.fromkeys(names, not_loaded))
     path = dispatch.KernelSet(kernel, frozenset(QUANTITIES), 1000, False)
     logits, target = random_logits(7, 5), torch.arange(7) % 5
     with kernels.use("torch"):

@@ -25,19 +25,20 @@ among how many, and bounds the error at any time: by the errors against which no
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core.dtypes import constant, to_wide
+from ..core.martingale import (
+    MartingalePath,
+    MartingaleState,
+    count_valid,
+    empty_martingale,  # noqa: F401  the first state of `update_martingale`
+    grow_wealth,
+    log_bets,
+)
 
-# Exponents of the betting functions f(p) = e p^(e - 1): for p-values near 0, and, with 1 - p, for p-values near 1.
-# Those above 1 win on p-values that are moderately high, or low with 1 - p.
-EXPONENTS = (0.55, 0.7, 0.85, 1.5, 3.0, 6.0)
-# P-values are clamped to this distance from 0 and 1, because no bet may be infinite. It changes the mean of a bet by
-# less than 1e-18.
-NEAREST = 2.0**-60
 # The number of bins, and what a sample counts less with each later one, of the histograms that `histogram_bets` keeps.
 HISTOGRAMS = ((10, 0.97), (40, 0.99))
 BINS = max(bins for bins, _ in HISTOGRAMS)
@@ -46,52 +47,6 @@ PRIOR = 0.5
 # The errors that `risk_evidence` bets on, as multiples of the one it bets against. Two priors of Beta were slower for
 # errors of two or three times that one, and no faster above.
 RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
-
-
-class MartingaleState(NamedTuple):
-    """The state of the bets. All are float64 (float32 on MPS), except `begin`, which is int64.
-
-    Attributes:
-        log_shares: (S,), for each strategy the logarithm of the wealth that has begun to bet, times S.
-        rise: (S,), how much the logarithm of a bet has grown since `begin`.
-        begin: (S,), the number of samples before the one at which betting would have brought most until now.
-    """
-
-    log_shares: Tensor
-    rise: Tensor
-    begin: Tensor
-
-
-class MartingalePath(NamedTuple):
-    """What a batch of bets gives.
-
-    Attributes:
-        evidence: (N,), the logarithm of the wealth after each sample.
-        begin: (N,), after each sample, the number of samples before the one at which a change probably began.
-        state: the state after the batch.
-    """
-
-    evidence: Tensor
-    begin: Tensor
-    state: MartingaleState
-
-
-def empty_martingale(strategies: int = 2 * len(EXPONENTS)) -> MartingaleState:
-    """The state before the first sample."""
-    nothing = torch.zeros(strategies, dtype=torch.float64)
-    return MartingaleState(nothing - math.inf, nothing.clone(), torch.zeros(strategies, dtype=torch.int64))
-
-
-def log_bets(p: Tensor) -> Tensor:
-    """The logarithms of the betting functions, of shape (N, S), for p-values of shape (N,); 0 for NaN.
-
-    >>> log_bets(torch.tensor([0.01, 0.5]))[:, 0].exp()  # 0.55 p^-0.45
-    tensor([4.3688, 0.7513], dtype=torch.float64)
-    """
-    wide = to_wide(p)
-    power, factor = constant(tuple(x - 1.0 for x in EXPONENTS), wide), constant(tuple(map(math.log, EXPONENTS)), wide)
-    both = torch.stack([wide, 1.0 - wide], -1).clamp_min_(NEAREST).log_()
-    return torch.addcmul(factor, power, both.unsqueeze(-1)).flatten(-2).nan_to_num_(0.0)
 
 
 def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,33 +88,6 @@ def update_martingale(p: Tensor, state: MartingaleState, seen: Tensor, *, endles
     tensor([ 0.1976, 13.5034, 47.3108], dtype=torch.float64)
     """
     return grow_wealth(log_bets(p), state, count_valid(p == p, seen), endless)
-
-
-def count_valid(valid: Tensor, seen: Tensor) -> Tensor:
-    """How many samples of a stream count: (N + 1,), before a batch, which are `seen`, and after each sample of it."""
-    return torch.cat([seen.reshape(1), valid]).cumsum(0)
-
-
-def grow_wealth(gain: Tensor, state: MartingaleState, number: Tensor, endless: bool) -> MartingalePath:
-    """The path of the wealth, from the logarithms `gain` of the bets, of shape (N, S), and from `count_valid`.
-
-    A sample that does not count has a gain of 0. No wealth begins to bet with it, because the number does not grow.
-    """
-    total = torch.nn.functional.pad(gain, (0, 0, 1, 0)).cumsum(0)
-    before, wide = total[:-1], to_wide(number)
-    reserve = torch.log2(wide + 2.0).reciprocal_()  # what has not begun to bet
-    log_share = (wide if endless else -reserve).diff().clamp_min_(0.0).log_()  # rounding may order two wrongly
-    begun = torch.cat([state.log_shares.unsqueeze(0), log_share.unsqueeze(-1) - before]).logcumsumexp(0)
-    shares = total + begun
-    evidence = shares[1:].logsumexp(-1) - math.log(gain.shape[-1])
-    if not endless:
-        evidence = torch.logaddexp(reserve[1:].log(), evidence)
-    # Before the batch and after each sample: the largest sum of gains until now, and where it begins.
-    best, index = torch.cat([state.rise.unsqueeze(0), -before]).cummax(0)
-    rise = best + total
-    begin = torch.cat([state.begin.unsqueeze(0), number[:-1, None].expand_as(before)]).gather(0, index)
-    chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
-    return MartingalePath(evidence, chosen, MartingaleState(shares[-1], rise[-1], begin[-1]))
 
 
 def risk_evidence(labels: Tensor, wrong: Tensor, error: float, *, above: bool = True) -> Tensor:

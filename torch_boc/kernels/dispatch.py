@@ -20,6 +20,7 @@ from torch.nn import Parameter
 from ..core import tails
 from ..core.coins import Coins
 from ..core.dtypes import to_wide, wide_dtype
+from ..core.martingale import StreamState, place_bets
 from ..core.row_numbers import columns as columns_by_torch
 from ..core.row_sums import RowSums
 from ..core.schema import NOT_BY_TRITON, QUANTITIES, Labels, Tally
@@ -91,13 +92,13 @@ class KernelSet(NamedTuple):
             operator, the functions behind them, because an operator costs more than a small batch.
         names: the numbers that the kernels compute.
         most_trials: tails of more trials than this are computed by torch's operations.
-        reads_logits: whether a tally is made of the logits themselves.
+        native: whether they are the library's: a tally is made of the logits themselves, and bets are left to torch.
     """
 
     kernels: ModuleType
     names: frozenset[str]
     most_trials: int
-    reads_logits: bool
+    native: bool
 
 
 _NATIVE = {
@@ -238,10 +239,21 @@ def tally_logits(
 ) -> bool:
     """Add the rows of logits to a tally, in place, in one pass, if a kernel does that; return whether one did."""
     path, labels = choose_kernels(logits), logits if target is None else target
-    if path is None or not path.reads_logits or trials > path.most_trials:
+    if path is None or not path.native or trials > path.most_trials:
         return False
     if not logits.device == labels.device == total.counts.device:
         return False
     counted = None if target is None or ignore_index is None else target != ignore_index
     path.kernels.tally([logits], (target, None, counted), logits.shape[-1], trials, alpha, *total)
     return True
+
+
+def martingale(
+    p: Tensor, number: Tensor, mixed: Sequence[Tensor], bound: float, endless: bool, state: StreamState
+) -> Tensor:
+    """Bet on the next p-values of a stream, in place: `core.martingale.place_bets` on the path of the p-values."""
+    path, given = choose_kernels(p), (p, number, mixed, bound, endless, *state)
+    if path is not None and not path.native and {x.device for x in (number, *mixed, *state)} == {p.device}:
+        with _unless_captured():
+            return path.kernels.martingale(*given)  # type: ignore[no-any-return]
+    return place_bets(*given)

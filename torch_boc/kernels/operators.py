@@ -1,7 +1,7 @@
-"""The four operators of the kernels, registered for compilation, FakeTensor, autograd and vmap.
+"""The five operators of the kernels, registered for compilation, FakeTensor, autograd and vmap.
 
 `row_sums` with its backward, `columns`, `tally` and `log_tails`: each runs the native library on the CPU and Triton on
-other devices. `core.schema` has the names and dtypes of what they compute.
+other devices. `core.schema` has the names and dtypes of what they compute. `martingale` is for Triton only.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..core import tails
+from ..core.martingale import StreamState, place_bets
 from ..core.row_numbers import dtypes_of
 from ..core.row_sums import gradient_of_all
 from ..core.schema import OF_A_CLASS, SUMS, Labels, Tally
@@ -37,6 +38,14 @@ def _check_rows(x: Tensor | None, kind: torch.dtype, logits: Tensor) -> None:
             f"expected a tensor of shape {tuple(logits.shape[:-1])}, in {kind} on {logits.device}, "
             f"got shape {tuple(x.shape)}, {x.dtype} on {x.device}"
         )
+
+
+def _check_states(states: Sequence[Tensor], kinds: Sequence[torch.dtype], device: torch.device) -> None:
+    """Raise unless kernels can write these tensors in place."""
+    for x, kind in zip(states, kinds, strict=True):
+        if x.dtype != kind or not x.is_contiguous() or x.device != device:
+            got = f"{x.dtype} with strides {x.stride()} on {x.device}"
+            raise ValueError(f"expected contiguous states in {kind} on {device}, got {got}")
 
 
 @_operator(
@@ -123,13 +132,15 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
 row_sums.register_autograd(_sums_backward, setup_context=_save_sums)
 
 
-_STATES = "Tensor(a!) counts, Tensor(b!) sums, Tensor(c!) gap_histogram, Tensor(d!) bin_counts, Tensor(e!) bin_sums"
+def _in_place(names: tuple[str, ...]) -> str:
+    return ", ".join(f"Tensor({chr(97 + place)}!) {name}" for place, name in enumerate(names))
 
 
 @_operator(
     "torch_boc::tally",
     mutates_args=Tally._fields,
-    schema=f"(Tensor[] given, Tensor?[] labels, int num_classes, int trials, float alpha, {_STATES}) -> ()",
+    schema="(Tensor[] given, Tensor?[] labels, int num_classes, int trials, float alpha, "
+    f"{_in_place(Tally._fields)}) -> ()",
 )
 def tally(
     given: Sequence[Tensor], labels: Labels, num_classes: int, trials: int, alpha: float, *states: Tensor
@@ -143,16 +154,31 @@ def tally(
     if len(given) == 1:
         for x, kind in zip(labels, (torch.int64, torch.float64, torch.bool), strict=True):
             _check_rows(x, kind, given[0])
-    for x, kind in zip(states, (torch.int64, torch.float64, torch.int64, torch.int64, torch.float64), strict=True):
-        if x.dtype != kind or not x.is_contiguous() or x.device != given[0].device:
-            raise ValueError(
-                f"expected contiguous states in {kind} on {given[0].device}, got {x.dtype} with strides {x.stride()} "
-                f"on {x.device}"
-            )
+    wide, count = torch.float64, torch.int64
+    _check_states(states, (count, wide, count, count, wide), given[0].device)
     _kernels(given[0]).tally(given, labels, num_classes, trials, alpha, *states)
 
 
 tally.register_fake(lambda *_: None)
+
+
+@_operator(
+    "torch_boc::martingale",
+    mutates_args=StreamState._fields,
+    schema="(Tensor p, Tensor number, Tensor[] mixed, float bound, bool endless, "
+    f"{_in_place(StreamState._fields)}) -> Tensor",
+)
+def martingale(
+    p: Tensor, number: Tensor, mixed: Sequence[Tensor], bound: float, endless: bool, *states: Tensor
+) -> Tensor:
+    """`core.martingale.place_bets` with p-values in float64, without Triton by torch's operations."""
+    wide, count = torch.float64, torch.int64
+    _check_states(states, (wide, wide, *[count] * 3, wide, wide, count, count, wide), p.device)
+    place = triton.martingale if _kernels(p) is triton else place_bets
+    return place(p, number, mixed, bound, endless, *states)
+
+
+martingale.register_fake(lambda p, *_: torch.empty_like(p))
 
 
 class LogTail(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins
+from ..core.martingale import count_valid, empty_stream, place_bets
 from ..core.row_numbers import columns as columns_by_torch
 from ..core.row_sums import row_sums as sums_by_torch
 from ..core.schema import COINS, NOT_BY_TRITON, OF_A_CLASS
 from ..core.tails import expected_wins
 from ..core.tails import log_tails as tails_by_torch
 from ..core.tally import add_samples, empty_tally
-from .operators import columns, log_tails, row_sums, tally
+from .operators import columns, log_tails, martingale, row_sums, tally
 from .triton.launch import is_capturing
 
 # The kernels may differ from torch's operations in the order of summation only.
@@ -90,8 +92,8 @@ def _undisturbed(device: str) -> Iterator[None]:
 
 
 def _largest_error(device: str) -> float:
-    """The largest error of columns, tails, gradient and tally, relative to torch's operations."""
-    errors = []
+    """The largest error of columns, tails, gradient, tally and bets, relative to torch's operations."""
+    errors = _errors_of_bets(device)
     for (classes, dtype), scale in CASES:
         wave = torch.linspace(-6.0, 6.0, 2 * classes, device=device, dtype=torch.float32).sin() * scale
         logits = wave.unflatten(0, (2, classes)).to(dtype)
@@ -114,6 +116,17 @@ def _largest_error(device: str) -> float:
             add_samples(total, coins, log_p, labels, classes, ALPHA)
             errors += [_relative_error(x, y) for x, y in zip(actual, total, strict=True)]
     return torch.stack(errors).max().item()  # NaN if any error is NaN
+
+
+def _errors_of_bets(device: str) -> list[Tensor]:
+    """Those of a stream whose first p-values are so low that there is an alarm, with a NaN."""
+    p = torch.linspace(0.0, 1.0, 100, device=device, dtype=torch.float64).square()
+    p[7] = math.nan
+    number, results = count_valid(p == p, torch.zeros((), device=device, dtype=torch.int64)), []
+    for place in (martingale, place_bets):
+        state = [x.to(device) for x in empty_stream()]
+        results.append([place(p, number, [], 3.0, False, *state), *state])
+    return [_relative_error(x, y) for x, y in zip(*results, strict=True)]
 
 
 def _relative_error(actual: Tensor, expected: Tensor) -> Tensor:

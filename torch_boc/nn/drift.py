@@ -9,20 +9,13 @@ import torch
 from torch import Tensor
 
 from ..core.dtypes import without_dtype_change
+from ..core.martingale import MartingaleState, StreamState, count_valid, empty_martingale, empty_stream, grow_wealth
 from ..functional.checks import check_share
 from ..functional.conformal import seeded_uniforms, stream_p_values
-from ..functional.martingale import (
-    BINS,
-    HISTOGRAMS,
-    MartingaleState,
-    count_valid,
-    empty_martingale,
-    grow_wealth,
-    histogram_bets,
-    log_bets,
-)
+from ..functional.martingale import BINS, HISTOGRAMS, histogram_bets
 from ..functional.per_sample import SampleStats
 from ..functional.score_bins import BinnedScores
+from ..kernels.dispatch import martingale
 from .calibration_counts import CheckedState
 from .conformal import ConformalTest
 
@@ -70,8 +63,9 @@ class DriftMonitor(CheckedState):
 
     Samples in batches of any size give the same result as one sample at a time, up to rounding. After many samples of
     the new kind they count as normal, and the evidence stops growing: `reset` starts again from the held-out samples.
-    All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart. The bets are running
-    sums of floats: on a GPU they raise under `torch.use_deterministic_algorithms(True)`.
+    All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart. On a GPU, the
+    bets of `mix`, and without Triton all bets, are running sums of floats by torch's operations: they raise under
+    `torch.use_deterministic_algorithms(True)`.
 
     A test with its default score shows drift of the confidence. For drift beyond the confidence, monitor
     `ConformalTest("concentration", groups="confidence")` as well.
@@ -209,8 +203,15 @@ class DriftMonitor(CheckedState):
                 self.histograms.copy_(histograms)
                 gains.append(gain)
             self.pool.add(chunk)
-        whole = torch.cat(ranked) if len(ranked) > 1 else ranked[0]
-        return self._bet(whole, number, torch.cat(gains) if self.mix else None)
+        endless = self.alpha is None
+        mixed: list[Tensor] = []
+        if self.mix:  # the mean of two martingales is a martingale
+            state = [self.get_buffer(f"mix_{name}") for name in MartingaleState._fields]
+            *mixed, after = grow_wealth(torch.cat(gains), MartingaleState(*state), number, endless)
+            torch._foreach_copy_(state, [*after])
+        p = torch.cat(ranked) if len(ranked) > 1 else ranked[0]
+        stream = StreamState(*map(self.get_buffer, StreamState._fields))
+        return martingale(p, number, mixed, self.bound, endless, stream)
 
     def _classes_ranked(self, chunk: BinnedScores, uniform: Tensor) -> Tensor:
         """The p-values of the predicted classes, in a random order of the classes."""
@@ -226,46 +227,13 @@ class DriftMonitor(CheckedState):
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
-    def _bet(self, p: Tensor, number: Tensor, gain: Tensor | None) -> Tensor:
-        """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
-        endless = self.alpha is None
-        state = MartingaleState(*map(self.get_buffer, MartingaleState._fields))
-        path = grow_wealth(log_bets(p), state, number, endless)
-        evidence, begin, states = path.evidence, path.begin, path.state._asdict()
-        if gain is not None:  # the mean of two martingales is a martingale
-            state = MartingaleState(*(self.get_buffer(f"mix_{x}") for x in states))
-            mixed = grow_wealth(gain, state, number, endless)
-            begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
-            evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
-            states |= {f"mix_{name}": value for name, value in mixed.state._asdict().items()}
-        until_now = torch.cat([self.peak.reshape(1), self.evidence.reshape(1), evidence])
-        peaks = until_now.cummax(0).values[1:]
-        states["peak"], states["evidence"] = peaks[-1], until_now[-1]
-        # Before the batch and after each sample: whether there was no alarm until then. The first alarm is kept.
-        quiet = peaks < self.bound
-        first = quiet.sum() % len(quiet)  # 0 if it came before the batch, and if there is none: then both numbers are 0
-        for name, each in (("alarm_at", number[1:]), ("began", begin)):
-            states[name] = torch.cat([self.get_buffer(name).reshape(1), each]).take(first)
-        # The last p-value, and sums over pairs of neighbours: their number, sums, squares of the sums, and products.
-        all_p = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
-        before, here = all_p[:-1], all_p[1:]
-        total, product = before + here, before * here
-        both = quiet[:-1] & (total == total)
-        each = torch.where(both, torch.stack([both, total, total * total, product]), 0.0).sum(1)
-        states["pairs"] = torch.cat([all_p[-1:], self.pairs[1:] + each])
-        states["seen"], states["skipped"] = number[-1], self.skipped + (len(p) + self.seen - number[-1])
-        torch._foreach_copy_([*map(self.get_buffer, states)], [*states.values()])
-        return evidence
-
     def _start(self) -> dict[str, Tensor]:
         """The states before the first sample."""
-        number, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
-        states = {name: count.clone() for name in ("seen", "skipped", "alarm_at", "began")}
+        states = empty_stream()._asdict()
         if self.mix:
             states |= {f"mix_{name}": value for name, value in empty_martingale(len(HISTOGRAMS))._asdict().items()}
             states["histograms"] = torch.zeros(len(HISTOGRAMS), BINS, dtype=torch.float64)
-        pairs = torch.tensor([math.nan, 0, 0, 0, 0], dtype=torch.float64)
-        return {**empty_martingale()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
+        return states
 
     def _adds_up(self) -> bool:
         """Whether the samples, the alarm and the evidence are consistent."""

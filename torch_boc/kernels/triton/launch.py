@@ -1,4 +1,4 @@
-"""The four operators by Triton kernels: which kernel, how many rows per program, how many threads.
+"""The five operators by Triton kernels: which kernel, how many rows per program, how many threads.
 
 Every kernel is started by `launch`, on the device of its tensors, which need not be the current one. The first launch
 of a kernel loads its code, for which the host must wait: while a CUDA graph is captured, this is a `NotLoadedError`.
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ...core.coins import gap_of_sums
-from ...core.dtypes import accumulation_dtype
+from ...core.dtypes import accumulation_dtype, constant
+from ...core.martingale import EXPONENTS
 from ...core.row_numbers import columns as columns_by_torch
 from ...core.row_numbers import distance_below_top, dtypes_of
 from ...core.schema import EXPONENT, LARGEST, Labels
@@ -31,6 +32,8 @@ DEVICES = ("cuda", "xpu")
 # The rows of a block of numbers; each thread takes one row. Roundings are as in torch.
 BLOCK, WARPS = 128, 4
 OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
+# Of bets: so many threads that nothing spills, each with two samples of a strategy.
+BETS = {"block": 64, "num_warps": 16, "enable_fp_fusion": True}
 OF_COINS = ("mass", "mass_squares", "log_odds", "loss", "concentration", "free_gap")
 # The most classes of rows that leave registers for more: for their coins in the kernel that reads them, and for the
 # generalized entropy in a kernel of its own.
@@ -199,14 +202,17 @@ def tally(
     turns = -(-blocks // MOST_PROGRAMS)
     programs, width = -(-blocks // turns), min(MOST_WIDTH, 1 << (bins - 1).bit_length())
     table = sums.new_empty(number, programs)
-    # A float64 as the integer with the same bits: Triton would round a float to float32.
-    level = struct.unpack("<q", struct.pack("<d", alpha))[0]
-    numbers = (size, num_classes - 1, trials, continued_steps(trials), level, bins, turns)
+    numbers = (size, num_classes - 1, trials, continued_steps(trials), _bits(alpha), bins, turns)
     arguments = (*samples, counts, gap_histogram, bin_counts, table, *numbers)
     kernels = load("tally")
     grid, options = (programs, -(-bins // width)), {"tails": trials > 0, "width": width, **OPTIONS}
     launch(kernels.tally, grid, counts, *arguments, **options)
     launch(kernels.collect, (number,), counts, table, sums, bin_sums, sums.numel(), programs, **OPTIONS)
+
+
+def _bits(number: float) -> int:
+    """A float64 as the integer with the same bits: Triton would round a float to float32."""
+    return struct.unpack("<q", struct.pack("<d", number))[0]  # type: ignore[no-any-return]
 
 
 def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,3 +223,13 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
         arguments = (wins, odds, out, slope, size, trials, continued_steps(trials))
         launch(load("tails").log_tails, (-(-size // BLOCK),), odds, *arguments, **OPTIONS)
     return out, slope
+
+
+def martingale(
+    p: Tensor, number: Tensor, mixed: Sequence[Tensor], bound: float, endless: bool, *states: Tensor
+) -> Tensor:
+    """Bet on p-values of a stream, and write its state in place, in one launch of one program."""
+    p, evidence = p.contiguous(), p.new_empty(len(p))
+    arguments = (p, number, *(mixed or (None, None)), constant(EXPONENTS, p), evidence, *states, len(p), _bits(bound))
+    launch(load("martingale").martingale, (1,), p, *arguments, endless=endless, **BETS)
+    return evidence
