@@ -64,7 +64,7 @@ def add_logits(
         trials: the number of coin flips of the p-values; 0 to compute none.
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
-        leave: a batch of at most so many logits is not added if torch's operations would have to do it.
+        leave: a batch of no more logits than this is not added if torch's operations would have to do it.
 
     Returns:
         Whether it was added.

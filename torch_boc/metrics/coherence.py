@@ -28,7 +28,7 @@ from ..kernels.dispatch import choose_kernels, use
 from .base import ProbeMetric, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
-# Without kernels, so many batches of at most so many logits wait until they are added in one go.
+# Without kernels, batches of no more logits than this wait until there are 64, which are added together.
 MOST_WAITING, MOST_WAITING_LOGITS = 64, 2**15
 
 
