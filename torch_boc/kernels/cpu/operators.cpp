@@ -65,7 +65,7 @@ template <typename Each>
 static int32_t over_blocks(const Logits &logits, Asked asked, const int64_t *index, int32_t threads, const Each &each) {
     const bool transposed = logits.is_transposed();
     const size_t size = logits.dtype == Type::float64 ? 8 : logits.dtype == Type::float32 ? 4 : 2;
-    const Scratch scratch(transposed ? size_t(logits.classes) * ROWS * size : 0, threads);
+    const Scratch scratch(transposed ? size_t(logits.classes * rows_transposed(logits)) * size : 0, threads);
     if (scratch.is_missing()) return 1;
     auto *read = with_type(logits.dtype, [&](auto logit) {
         const bool margins = asked.any(column::entropy_sum, column::margin);

@@ -125,16 +125,16 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     }
 }
 
-// As many rows as a vector has lanes, from `at` on in the block; their classes are ROWS apart.
+// As many rows as a vector has lanes, from `at` on in the block; their classes are `width` apart.
 template <typename Logit, bool MORE>
-__attribute__((noinline)) static void many_rows(const typename Logit::type *transposed, int64_t classes, Asked asked,
-                                                Block &out, int at) {
+__attribute__((noinline)) static void many_rows(const typename Logit::type *transposed, int64_t width, int64_t classes,
+                                                Asked asked, Block &out, int at) {
     typedef typename Logit::Vector Vector;
     typedef typename Logit::Mask Mask;
     Vector best = Logit::load(transposed);
     Mask place = {};
     for (int64_t j = 1; j < classes; j++) {
-        const Vector z = Logit::load(transposed + j * ROWS);
+        const Vector z = Logit::load(transposed + j * width);
         place = z > best ? Logit::index(j) : place;
         best = larger(z, best);
     }
@@ -144,7 +144,7 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *tran
         for (int64_t j = i; j < classes && j < i + SOME * SOME; j += SOME) {
             Sums<Logit, MORE> part;
             for (int64_t k = j; k < classes && k < j + SOME; k++)
-                part.add_but(place == Logit::index(k), Logit::load(transposed + k * ROWS) - best);
+                part.add_but(place == Logit::index(k), Logit::load(transposed + k * width) - best);
             block.add(part);
         }
         sums.add(block);
@@ -157,12 +157,12 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *tran
     }
     for (uint32_t left = bits_of(undefined != undefined); left; left &= left - 1) {
         const int i = __builtin_ctz(left);
-        out.prediction[at + i] = first_nan<Logit>(transposed + i, classes, ROWS, place[i]);
+        out.prediction[at + i] = first_nan<Logit>(transposed + i, classes, width, place[i]);
     }
     const Mask unusual = (odds > Logit::all((classes - 1) * FLAT)) | (odds < Logit::all(SHARP));
     if (bits_of(unusual) || asked.more()) {
-        auto sweep = [transposed, classes](Vector from, auto each) {
-            for (int64_t j = 0; j < classes; j++) each(Logit::load(transposed + j * ROWS) - from);
+        auto sweep = [transposed, width, classes](Vector from, auto each) {
+            for (int64_t j = 0; j < classes; j++) each(Logit::load(transposed + j * width) - from);
         };
         second_pass<Logit, true>(sweep, best, classes, asked, out, at, Logit::lanes);
     }
@@ -192,11 +192,18 @@ template <int HALF, typename Vector> static inline void transpose(Vector *rows) 
     if constexpr (HALF > 1) transpose<HALF / 2>(rows);
 }
 
+// How many rows are transposed at a time: a vector of them, which stays in the first cache; of rows that lie side by
+// side, as many as a block has.
+static inline int64_t rows_transposed(const Logits &logits) {
+    return logits.step != 1 ? ROWS : logits.dtype == Type::float64 ? WIDE : LANES;
+}
+
 // Squares of rows from `first` on, at least as many classes as a vector has lanes; the last square reaches back.
 template <typename Logit>
 static inline void transpose_squares(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     constexpr int64_t lanes = Logit::lanes;
+    const int64_t width = rows_transposed(logits);
     for (int64_t i = 0; i < count; i += lanes) {
         const typename Logit::type *rows[lanes];
         for (int64_t k = 0; k < lanes; k++) rows[k] = data + logits.start(first + (i + k < count ? i + k : count - 1));
@@ -204,11 +211,11 @@ static inline void transpose_squares(const Logits &logits, int64_t first, int64_
             const int64_t j = at + lanes <= logits.classes ? at : logits.classes - lanes;
             typename Logit::Vector square[lanes];
             for (int64_t k = 0; k < lanes; k++) {
-                __builtin_prefetch(rows[k] + j + ROWS * logits.stride, 0, 2);  // of the next block
+                __builtin_prefetch(rows[k] + j + width * logits.stride);  // the rows after these
                 square[k] = Logit::load(rows[k] + j);
             }
             transpose<lanes / 2>(square);
-            for (int64_t k = 0; k < lanes; k++) Logit::store(transposed + (j + k) * ROWS + i, square[k]);
+            for (int64_t k = 0; k < lanes; k++) Logit::store(transposed + (j + k) * width + i, square[k]);
         }
     }
 }
@@ -218,21 +225,22 @@ static inline void transpose_squares(const Logits &logits, int64_t first, int64_
 template <typename Logit>
 static inline void transpose_rows(const Logits &logits, int64_t first, int64_t count, typename Logit::type *transposed) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
-    const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
+    const int64_t full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
+    const int64_t classes = logits.classes, width = rows_transposed(logits);
     if (logits.step == 1 && classes >= Logit::lanes) return transpose_squares<Logit>(logits, first, count, transposed);
     for (int64_t i = 0, some = 1; i < count; i += some) {
         const auto *row = data + logits.start(first + i);
         if (logits.step == 1) {
-            for (int64_t j = 0; j < classes; j++) transposed[j * ROWS + i] = row[j];
+            for (int64_t j = 0; j < classes; j++) transposed[j * width + i] = row[j];
         } else {
             const int64_t left = logits.inner - (first + i) % logits.inner;
             some = logits.stride == 1 && left < count - i ? left : logits.stride == 1 ? count - i : 1;
             for (int64_t j = 0; j < classes; j++)
-                memcpy(transposed + j * ROWS + i, row + j * logits.step, size_t(some) * sizeof *row);
+                memcpy(transposed + j * width + i, row + j * logits.step, size_t(some) * sizeof *row);
         }
     }
     for (int64_t j = 0; j < classes && count < full; j++)
-        for (int64_t i = count; i < full; i++) transposed[j * ROWS + i] = transposed[j * ROWS + count - 1];
+        for (int64_t i = count; i < full; i++) transposed[j * width + i] = transposed[j * width + count - 1];
 }
 
 template <typename Logit, bool MORE>
@@ -240,9 +248,13 @@ static void read_rows(const Logits &logits, int64_t first, int64_t count, Asked 
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     if (logits.is_transposed()) {
         auto *transposed = static_cast<typename Logit::type *>(scratch);
-        transpose_rows<Logit>(logits, first, count, transposed);
-        for (int at = 0; at < count; at += Logit::lanes)
-            many_rows<Logit, MORE>(transposed + at, logits.classes, asked, out, at);
+        const int64_t width = rows_transposed(logits);
+        for (int64_t part = 0; part < count; part += width) {
+            const int64_t some = count - part < width ? count - part : width;
+            transpose_rows<Logit>(logits, first + part, some, transposed);
+            for (int64_t at = 0; at < some; at += Logit::lanes)
+                many_rows<Logit, MORE>(transposed + at, width, logits.classes, asked, out, int(part + at));
+        }
         return;
     }
     const auto *row = data + logits.start(first);
