@@ -361,8 +361,10 @@ def test_a_missing_dependency_names_the_extra_before_the_work(module, call, monk
 @pytest.mark.parametrize("target", [[0, 1, 1], [False, True, True], [0.0, 1.0, 1.0], [[0.0], [1.0], [1.0]]], ids=str)
 def test_binary_targets_may_be_those_of_the_loss(target):
     model, x = torch.nn.Linear(3, 1), torch.randn(3, 3)
-    (table,) = BoCPredictor(model, binary=True, progress=False).predict([(x, torch.tensor(target))])
-    assert table["target"].tolist() == [0, 1, 1]
+    predictor = BoCPredictor(model, binary=True, progress=False)
+    for dtype in (None, torch.uint8, torch.uint16):
+        (table,) = predictor.predict([(x, torch.tensor(target, dtype=dtype))])
+        assert table["target"].tolist() == [0, 1, 1]
     expected = torch.nn.functional.logsigmoid(model(x).squeeze(1) * torch.tensor([-1.0, 1.0, 1.0]))
     torch.testing.assert_close(table["target_log_probability"], expected.detach(), rtol=1e-5, atol=1e-6)
 

@@ -5,11 +5,13 @@ import pickle
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import Counted, NoHostSync
 from tests.kernels.cases import needs_native
 from tests.metrics.cases import labelled_batches
 from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, boc_metrics, kernels
+from torch_boc.metrics import coherence
 from torch_boc.metrics.coherence import MOST_WAITING, MOST_WAITING_LOGITS
 
 MAKERS = {
@@ -138,7 +140,7 @@ class TestWaiting:
     def test_batches_that_wait_count(self, through):
         metric = self.updated(BoCMetric(), self.BATCHES[:70])
         metric = self.updated(through(metric), self.BATCHES[70:])
-        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-7, atol=1e-12)
 
     def test_few_passes_are_made_and_little_memory_is_kept(self):
         metric = BoCMetric()
@@ -171,7 +173,7 @@ class TestWaiting:
         with pytest.raises(ValueError, match="expected target of shape"):
             metric.update(torch.randn(3, 7), torch.zeros(2, dtype=torch.int64))
         self.updated(metric)
-        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-7, atol=1e-12)
 
     def test_every_view_of_a_collection_sees_them(self):
         metrics = boc_metrics(["accuracy", "gap"], prefix="")
@@ -180,6 +182,31 @@ class TestWaiting:
             seen = metrics.compute()
         expected = self.expected(keys=["accuracy", "gap"])
         torch.testing.assert_close(seen, {key: x.float() for key, x in expected.items()})
+
+    def test_after_an_error_they_still_wait(self, monkeypatch):
+        metric = self.updated(BoCMetric(), self.BATCHES[:50])
+        with monkeypatch.context() as patch:
+            patch.setattr(coherence, "add_logits", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                metric.total()
+        for wrong in (torch.zeros(3, 7, dtype=torch.int64), torch.zeros(3, 7, dtype=torch.complex64)):
+            with pytest.raises(TypeError, match="expected floating-point logits"):
+                metric.update(wrong, torch.zeros(3, dtype=torch.int64))
+        twin = copy.copy(metric)
+        assert twin.compute()["samples"] == metric.compute()["samples"] == 150
+        self.updated(metric, self.BATCHES[50:])
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            states(metric)
+        torch.testing.assert_close(metric.compute(), self.expected(), rtol=1e-7, atol=1e-12)
+
+    def test_a_metric_that_is_read_after_each_batch_does_not_wait(self):
+        metric = BoCMetric()
+        for batch in self.BATCHES[:3]:
+            self.updated(metric, [batch]).total()
+        assert self.updated(metric, self.BATCHES[3:4])._waiting == []
+        self.updated(metric, self.BATCHES)
+        assert metric._waiting
+        assert metric.compute()["samples"] == 3 * 94
 
     def test_forward_gives_the_value_of_its_batch(self):
         metric = self.updated(BoCMetric(), self.BATCHES[:4])

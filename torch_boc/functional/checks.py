@@ -98,6 +98,7 @@ def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None =
 
 def as_binary_target(target: Tensor, shape: torch.Size) -> Tensor:
     """Targets 0 and 1 of any dtype as class indices of this shape, if only axes of size 1 differ."""
+    target = as_indices(target)
     whole = target.long()
     target = torch.where(whole == target, whole, -1)
     same = [size for size in target.shape if size != 1] == [size for size in shape if size != 1]

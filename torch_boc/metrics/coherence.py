@@ -24,6 +24,7 @@ from ..functional.summary import (
     summarize,
 )
 from ..functional.tally import add_classwise, add_gaps, add_logits, add_sample_stats
+from ..kernels.cpu.bindings import DTYPES
 from ..kernels.dispatch import choose_kernels, use
 from .base import ProbeMetric, state_suffix
 
@@ -102,6 +103,7 @@ class BoCMetric(ProbeMetric):
         self._waiting: list[tuple[Tensor, Tensor | None]] = []
         self._parked: dict[str, Tensor] = {}
         self._kind: tuple[Any, ...] = ()
+        self._at_once = 0  # how many batches do not wait
         self._risks, self._classwise = list[str](), list[str]()  # the names of optional states
         if {*RISK_KEYS} & {*(self.keys or ())}:
             zeros = torch.zeros(2, num_bins(BY_LOG_ODDS.resolution), dtype=torch.int64)
@@ -155,14 +157,20 @@ class BoCMetric(ProbeMetric):
 
         While batches wait, the states are not attributes: `__getattr__` adds the batches first.
         """
-        if not self._waiting and self._tally(logits, target, self.ignore_index, leave=MOST_WAITING_LOGITS):
+        options = self.alpha, self.ignore_index
+        if not self._waiting and self._tally(
+            None, logits, target, options, 0 if self._at_once else MOST_WAITING_LOGITS
+        ):
+            if self._at_once:
+                self._at_once -= 1
             return
         rows = logits.detach()
-        waits = rows.numel() <= MOST_WAITING_LOGITS and is_eager_without_grad(rows) and choose_kernels(rows) is None
-        if not waits or rows.device.type == "cuda":  # there, a graph may replay the call
-            self._tally(rows, target, self.ignore_index)
+        waits = rows.numel() <= MOST_WAITING_LOGITS and rows.dtype in DTYPES and is_eager_without_grad(rows)
+        # On a GPU, a graph may replay the call.
+        if not waits or rows.device.type == "cuda" or choose_kernels(rows) is not None:
+            self._tally(None, rows, target, options)
             return
-        kind = rows.dtype, rows.device, target is None, self.ignore_index
+        kind = rows.dtype, rows.device, target is None, options
         if kind != self._kind:
             self._settle()
         labels = None if target is None else check_target(target, rows.shape[:-1]).to(rows.device, copy=True)
@@ -173,19 +181,34 @@ class BoCMetric(ProbeMetric):
             self._settle()
 
     def _settle(self) -> None:
-        if not (parked := self.__dict__.get("_parked")):
+        if not self.__dict__.get("_parked"):
             return
-        self.__dict__.update(parked, _parked={})
-        batches, self._waiting = self._waiting, []
-        if batches:
-            logits = torch.cat([rows.flatten(0, -2) for rows, _ in batches])
-            labels = [target.flatten() for _, target in batches if target is not None]
-            with use("torch"):  # as when they came
-                self._tally(logits, torch.cat(labels) if labels else None, self._kind[-1])
+        with torch.utils._python_dispatch._disable_current_modes(), use("torch"):  # as when they came
+            # To other states first: after an error, or when interrupted, all batches still wait.
+            more = [torch.zeros_like(x) for x in self._parked.values()]
+            if self._waiting:
+                logits = torch.cat([rows.flatten(0, -2) for rows, _ in self._waiting])
+                labels = [target.flatten() for _, target in self._waiting if target is not None]
+                self._tally(more, logits, torch.cat(labels) if labels else None, self._kind[-1])
+            if len(self._waiting) == 1:  # the states are read after each batch, as by a collection
+                self._at_once = MOST_WAITING
+            self.__dict__.update(self._parked, _parked={}, _waiting=[])
+            for state, added in zip(self._states(self._names), more, strict=True):
+                state.add_(added)
 
-    def _tally(self, logits: Tensor, target: Tensor | None, ignore_index: int | None, leave: int = 0) -> bool:
-        options: dict[str, Any] = {"trials": self._flips, "alpha": self.alpha, "ignore_index": ignore_index}
-        return add_logits(Tally(*self._states(self._names)), logits, target, leave=leave, **options)
+    def _tally(
+        self,
+        total: Sequence[Tensor] | None,
+        logits: Tensor,
+        target: Tensor | None,
+        options: tuple[float, int | None],
+        leave: int = 0,
+    ) -> bool:
+        """Add a batch to a tally, by default that of the states; `leave` as in `add_logits`."""
+        total, (alpha, ignore_index) = self._states(self._names) if total is None else total, options
+        return add_logits(
+            Tally(*total), logits, target, trials=self._flips, alpha=alpha, ignore_index=ignore_index, leave=leave
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("_parked", ()):
@@ -197,6 +220,10 @@ class BoCMetric(ProbeMetric):
         """Forget all batches."""
         self._waiting.clear()
         super().reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()  # a copy must not have the same batches
+        return super().__getstate__()
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
