@@ -2,24 +2,24 @@
 
 Writes results/metric.csv. The bare probe is coins and the log of p*; the update adds sums, histograms and labels to it.
 Of torchmetrics, accuracy and calibration error are updated together. Small batches are timed 50 at a time, after which
-the states are read: by torch's operations, a BoCMetric adds them together, but not if it is read after each.
+the states are read: by torch's operations, a BoCMetric adds them together. The collection of `boc_metrics` reads the
+states after each, and adds each by itself.
 """
 
 from functools import partial
 
 import torch
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
 from benchmarks.harness import RESULTS, best_times, in_torch, ratio, target, write_csv
 from benchmarks.probe import probe
-from torch_boc import BoCMetric
+from torch_boc import BoCMetric, boc_metrics
 from torch_boc.functional.summary import DEFAULT_KEYS
-from torch_boc.metrics.coherence import MOST_WAITING_LOGITS
 
 SHAPES = ((64, 10), (128, 10), (256, 1_000), (8_192, 1_000), (100_000, 10))
 SMALL, LARGE = SHAPES[0], SHAPES[-2:]
-BATCHES = 50
+BATCHES, SMALL_LOGITS = 50, 2**18
 
 
 def time_shape(rows: int, classes: int) -> dict[str, object]:
@@ -27,10 +27,10 @@ def time_shape(rows: int, classes: int) -> dict[str, object]:
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(rows, classes, generator=generator)
     labels = torch.randint(classes, (rows,), generator=generator)
-    batches = BATCHES if logits.numel() <= MOST_WAITING_LOGITS else 1
+    batches = BATCHES if logits.numel() <= SMALL_LOGITS else 1
     theirs = MulticlassCalibrationError(classes), MulticlassAccuracy(classes)
 
-    def updates(*metrics: Metric) -> None:
+    def updates(*metrics: Metric | MetricCollection) -> None:
         for metric in metrics:
             metric.reset()
             for _ in range(batches):
@@ -45,6 +45,7 @@ def time_shape(rows: int, classes: int) -> dict[str, object]:
             "BoCMetric": partial(updates, ours),
             "BoCMetric in torch": partial(in_torch(updates), ours),
             "default keys in torch": partial(in_torch(updates), usual),
+            "boc_metrics in torch": partial(in_torch(updates), boc_metrics(num_classes=classes)),
             "torchmetrics": partial(updates, *theirs),
         }
     )

@@ -192,10 +192,11 @@ template <int HALF, typename Vector> static inline void transpose(Vector *rows) 
     if constexpr (HALF > 1) transpose<HALF / 2>(rows);
 }
 
-// How many rows are transposed at a time: a vector of them, which stays in the first cache; of rows that lie side by
-// side, as many as a block has.
+// How many rows are transposed at a time: a vector of them, which stays in the first cache; a block of rows that lie side
+// by side, or are shorter than a vector.
 static inline int64_t rows_transposed(const Logits &logits) {
-    return logits.step != 1 ? ROWS : logits.dtype == Type::float64 ? WIDE : LANES;
+    const int64_t lanes = logits.dtype == Type::float64 ? WIDE : LANES;
+    return logits.step != 1 || logits.classes < lanes ? ROWS : lanes;
 }
 
 // Squares of rows from `first` on, at least as many classes as a vector has lanes; the last square reaches back.
